@@ -1,6 +1,5 @@
 import { Context, Effect, Layer } from "effect"
 
-/** Lines that stay in memory. */
 const LINES = 1000
 
 /** Characters of a line that stay: with {@link LINES}, the memory is bounded. */

@@ -4,12 +4,7 @@ import { join } from "node:path"
 /** Whether a path below `src` goes into the bundle; the client is built into a folder of its own. */
 const isSource = (path: string): boolean => !/^client(?:\/dist(?:\/.*)?)?$/.test(path)
 
-/**
- * Whether the bundle is missing, or a source or a folder of sources has changed since it was made. A package without
- * sources is never stale.
- *
- * @param root the folder of `src` and `dist`
- */
+/** Whether the bundle is missing or older than the sources below `root`. A package without sources is never stale. */
 export const isStale = (root: string): boolean => {
   const sources = join(root, "src")
   if (!existsSync(sources)) return false

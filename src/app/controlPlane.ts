@@ -86,6 +86,5 @@ const placementOptions = (settings: ServiceSettings) => ({
   diskOvercommit: settings.overcommitDisk
 })
 
-/** Returns the options with the admin key of the settings. */
 export const adminKeyOf = (settings: ServiceSettings) =>
   Option.match(settings.adminKey, { onNone: () => ({}), onSome: (adminKey) => ({ adminKey }) })

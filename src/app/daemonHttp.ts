@@ -29,12 +29,10 @@ const SHUTDOWN_TIMEOUT = Duration.seconds(2)
 /** Holds a server's definition with all its files, and bounds what a hostile peer can send. */
 const BODY_LIMIT = 16 * 1024 * 1024
 
-/** The longest message of a console, in bytes. */
 const LONGEST_MESSAGE = 64 * 1024
 
 const bearer = /^Bearer +(\S+) *$/i
 
-/** The path of the daemon's own metrics. */
 const METRICS = "/metrics"
 
 const digest = (text: string) => createHash("sha256").update(text).digest()
@@ -74,10 +72,7 @@ const MetricsRoute = HttpRouter.use(
   })
 )
 
-/**
- * Admits a request with the token, whatever its path; `/metrics` also with a key of its own. A refusal is always 401, so that the control plane learns that its
- * token is outdated; a token has 256 random bits.
- */
+/** Admits requests with the token, or the key for `/metrics`. Always refuses by 401, the sign of an outdated token. */
 const DaemonAuthentication = (metricsKey: Redacted.Redacted<string> | undefined) =>
   Layer.effect(
     Authentication,
@@ -104,12 +99,10 @@ const DaemonAuthentication = (metricsKey: Redacted.Redacted<string> | undefined)
 
 export interface DaemonHttpOptions {
   readonly host: string
-  /** 0: any free port. */
   readonly port: number
   /** A socket that listens already, in place of host and port. */
   readonly fd?: number
   readonly tls?: Reloadable<TlsOptions>
-  /** A key for `/metrics`; default: none. */
   readonly metricsKey?: Redacted.Redacted<string>
 }
 

@@ -33,7 +33,6 @@ const nodeIdentity = Effect.fn("nodeIdentity")(
     )
 )
 
-/** The settings that every node has, embedded or not. */
 type DaemonSettings = Pick<
   ServiceSettings,
   | "allowedMounts"
@@ -56,11 +55,7 @@ const MIB = 1024 * 1024
 
 const nodeFolder = (dataDir: string) => join(dataDir, "node")
 
-/**
- * Claims the folder of a node for the scope, before anything is written to it; returns the node's id.
- *
- * @param id as set; empty: the id in the data folder
- */
+/** Claims the folder of a node for the scope before anything is written to it. An empty `id` takes the stored one. */
 export const claimNode = Effect.fnUntraced(function* (dataDir: string, id = "") {
   yield* claimDataFolder(nodeFolder(dataDir))
   return NodeId.make(id === "" ? yield* nodeIdentity(dataDir) : id)
@@ -74,7 +69,6 @@ const warnOfMissing = Effect.fnUntraced(function* (folder: string) {
   )
 })
 
-/** Returns the path of the config file of Docker's command line. */
 const dockerConfigPath = (set: string): string =>
   set === "" ? join(homedir(), ".docker", "config.json") : resolve(set)
 
@@ -106,16 +100,12 @@ const hiddenFiles = (
 /** A user without an entry in the user database and without `HOME` has no home. */
 const homeOf = () => Option.getOrElse(Option.liftThrowable(homedir)(), () => "/")
 
-/**
- * Folders that servers of an ordinary user could write, and from which this program runs or reads files at its next
- * start. With a root daemon, servers have users of their own.
- */
+/** Folders of this program that servers of an ordinary user could write. Under root, servers have other users. */
 const ownFolders = () =>
   process.geteuid?.() === 0
     ? []
     : [homeOf(), resolve(import.meta.dirname, "../..")].filter((path) => isAbsolute(path) && path !== "/")
 
-/** Returns the options of a node's daemon from the settings, embedded or not. */
 export const daemonOptions = Effect.fnUntraced(function* (
   settings: DaemonSettings,
   own: {

@@ -12,10 +12,8 @@ const describe = (free: number, total: number) =>
   `${Math.floor(free / 1_048_576)} MiB of ${Math.floor(total / 1_048_576)} MiB are free`
 
 /**
- * Looks at the disk of the data folder each second: exports `muster_data_disk_free_bytes`, warns when less than 5 % is
- * free, and logs the recovery.
- *
- * @param reserve file that holds space for the next start on a full disk: released at once if the disk is full now
+ * Checks the data disk each second, warns below 5 % and logs the recovery. A full disk releases `reserve`, the space
+ * for the next start.
  */
 export const watchDataDisk = Effect.fnUntraced(function* (folder: string, reserve?: string) {
   let isLow = false

@@ -17,10 +17,7 @@ const HEARTBEAT = 10
 /** The longest wait of a request for the start: an engine that does not respond takes longer. */
 const LONGEST_WAIT = "10 seconds"
 
-/**
- * Waits until the node is connected, so that servers can be created from the first request on. The wait is bounded: a
- * service whose node cannot register logs it and serves the other routes.
- */
+/** Waits until the node is connected, for a bounded time: other routes are served even if it cannot register. */
 const connected = (node_id: NodeId) =>
   Effect.flatMap(NodeRegistry, (registry) =>
     Effect.sync(() => registry.isConnected(node_id)).pipe(
@@ -40,7 +37,6 @@ const unavailable = Effect.fnUntraced(function* (node_id: NodeId) {
   )
 })
 
-/** Deregisters the node, so that other services do not count it as connected. */
 const deregister = (node_id: NodeId) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
@@ -103,11 +99,9 @@ export class EmbeddedHost extends Context.Service<
     )
 }
 
-/** The embedded node, if there is one. */
 export class EmbeddedNode extends Context.Service<
   EmbeddedNode,
   {
-    /** Waits until the node is connected. */
     readonly connected: Effect.Effect<
       void,
       Layer.Error<Host> | Layer.Error<ReturnType<typeof NodeDaemon.layerOnHost>>

@@ -12,10 +12,7 @@ const hasLostTerminal = (): boolean => {
   }
 }
 
-/**
- * Returns the SIGHUPs of this process until the scope closes; several at once count as one. A process that was started
- * in a terminal ends gracefully when the terminal is closed.
- */
+/** The SIGHUPs until the scope closes; several at once are one. A closed terminal ends the process gracefully. */
 export const hangups = Effect.gen(function* () {
   const queue = yield* Queue.sliding<void>(1)
   const interactive = process.stdin.isTTY === true && process.stdout.isTTY === true
@@ -30,10 +27,8 @@ export const hangups = Effect.gen(function* () {
   return queue
 })
 
-/** A part that SIGHUP reloads. */
 export interface Part {
   readonly name: string
-  /** Returns whether anything changed. */
   readonly reload: Effect.Effect<boolean, { readonly message: string; readonly detail?: string }>
 }
 

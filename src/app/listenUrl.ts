@@ -1,7 +1,6 @@
 import { Effect } from "effect"
 import { HttpServer } from "effect/http"
 
-/** Whether a host stands for all addresses of this machine. */
 export const isWildcard = (host: string): boolean => host === "0.0.0.0" || host === "::"
 
 /** Returns an address as text: IPv6 hosts in brackets, no port if none is given. */

@@ -3,17 +3,13 @@ import { Duration, Effect } from "effect"
 import type { StartError } from "../shared/config/StartError.ts"
 import type { Reloadable } from "../shared/work/Reloadable.ts"
 
-/** The interval between two looks at the files. */
 const LOOK = Duration.seconds(2)
 
-/** A value that is read from files. */
 export interface LiveFiles<A> extends Reloadable<A> {
-  /** The settings that name the files. */
   readonly names: string
   /**
-   * Reads the files now; returns whether the value is another one.
-   *
-   * @error StartError the files cannot be used: the earlier value stays
+   * Reads the files now; returns whether the value changed.
+   * @error StartError unusable files: the earlier value stays
    */
   readonly reload: Effect.Effect<boolean, StartError>
 }
@@ -26,10 +22,7 @@ const stampOf = (path: string) =>
   )
 
 /**
- * Reads a value from files, and again when the files change. Files that cannot be used are reported once, and the
- * earlier value stays.
- *
- * @param options.paths the files to look at
+ * Reads a value now and when the files at `paths` change. Unusable files are reported once.
  * @error StartError the first read fails
  */
 export const liveFiles = Effect.fnUntraced(function* <A>(options: {

@@ -26,7 +26,6 @@ const colors: Partial<Record<LogLevel.LogLevel, string>> = {
   Fatal: "31"
 }
 
-/** Returns a time of the host: `2026-11-22 05:20:11.204`. */
 const timeOf = (date: Date): string => {
   const two = (value: number) => String(value).padStart(2, "0")
   const day = [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join("-")
@@ -34,7 +33,6 @@ const timeOf = (date: Date): string => {
   return `${day} ${clock}.${String(date.getMilliseconds()).padStart(3, "0")}`
 }
 
-/** Returns the lines of a text on one line. */
 const joined = (text: string): string =>
   text
     .split("\n")
@@ -56,8 +54,7 @@ const fieldOf = (value: unknown): string => {
 }
 
 /**
- * Formats an entry for people as one line: the event, its fields, other values, then its cause. Names and texts from
- * outside are escaped, so that they cannot end a line, start an entry or control a terminal.
+ * Formats an entry for people on one line. Texts from outside are escaped: they end no line and control no terminal.
  */
 const formatPretty = (colored: boolean) => {
   const paint = (text: string, ...codes: ReadonlyArray<string>) =>
@@ -83,10 +80,7 @@ const formatPretty = (colored: boolean) => {
 /** The fields that every entry has; an annotation of such a name gets an underscore. */
 const ownFields = new Set(["timestamp", "level", "message", "details", "cause", "fiber"])
 
-/**
- * Formats an entry for programs as one line of flat JSON: the annotations are beside `timestamp`, `level` and `message`.
- * Characters that JSON allows and a terminal interprets are escaped.
- */
+/** Formats an entry as one line of flat JSON, with characters escaped that a terminal interprets. */
 const formatJson = Logger.map(
   Logger.formatStructured,
   ({ annotations, cause, fiberId, level, message, spans, timestamp }) => {
@@ -110,10 +104,7 @@ const formatJson = Logger.map(
   }
 )
 
-/**
- * Writes lines to standard output. Lines that are logged without a pause share a system call, which blocks the thread;
- * none is held back longer, nor at the end of the process.
- */
+/** Writes lines to standard output. Lines without a pause share a blocking system call; none is held longer. */
 const makeOutput = Effect.gen(function* () {
   const console = yield* Console.Console
   let waiting: Array<string> = []
@@ -136,11 +127,7 @@ const makeOutput = Effect.gen(function* () {
   }
 })
 
-/**
- * Writes structured logs in the set format, from the set level on.
- *
- * @param recent also receives each line, without colours
- */
+/** Writes structured logs in the set format and level; `recent` also receives each line, without colours. */
 export const LoggingLayer = (
   settings: Pick<ServiceSettings, "logFormat" | "logLevel">,
   recent?: (line: string) => void

@@ -35,7 +35,6 @@ const calledAt = ({ host, url }: NodeSettings, listens: string) => {
   )
 }
 
-/** Whether two addresses are the same, with or without a slash at the end. */
 const sameAddress = (one: string, other: string) =>
   one === other || (URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href)
 

@@ -2,10 +2,7 @@ import { Effect } from "effect"
 import { StartError } from "../shared/config/StartError.ts"
 
 /**
- * Warns of plain HTTP beyond this host.
- *
- * @param what   the fact, as a sentence without its end
- * @param remedy the next step, as an imperative
+ * Warns of plain HTTP beyond this host: `what` is the fact, `remedy` an imperative.
  * @error StartError TLS is required
  */
 export const plainHttp = (requireTls: boolean, what: string, remedy: string) =>

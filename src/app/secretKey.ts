@@ -13,7 +13,6 @@ import { StartError } from "../shared/config/StartError.ts"
 import { readSecretBytes } from "../shared/config/secretFile.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 
-/** Name of the file in the data folder. */
 export const SECRET_FILE = "secret.key"
 const SETTING = "MUSTER_SECRET_FILE"
 const SHORTEST = 32
@@ -39,8 +38,7 @@ const warnOfReaders = (path: string, others: number) =>
 
 /**
  * Reads the secret of the service; the first start makes its file.
- *
- * @error StartError the file cannot be read or made, or is too short
+ * @error StartError unreadable, unwritable or too short
  */
 const openSecret = Effect.fnUntraced(function* ({ secretFile }: ServiceSettings, dataDir: string) {
   const isOwn = secretFile === ""
@@ -59,7 +57,7 @@ const openSecret = Effect.fnUntraced(function* ({ secretFile }: ServiceSettings,
   return Buffer.from(bytes.toString("latin1").replace(/[\r\n]+$/, ""), "latin1")
 })
 
-/** Provides {@link TokenSeal} and {@link WebhookSeal} with the secret of the service. */
+/** Provides {@link TokenSeal} and {@link WebhookSeal}. */
 export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
   Layer.effectContext(
     Effect.map(openSecret(settings, dataDir), (secret) =>
@@ -68,9 +66,8 @@ export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
   )
 
 /**
- * Refuses to start with another secret than the services on the same database: each of them calls every node.
- *
- * @error StartError another service runs on the database, with another secret
+ * Refuses a secret that differs from a running service's: each calls every node.
+ * @error StartError the secrets differ
  */
 export const refuseOtherSecret = Layer.effectDiscard(
   Effect.gen(function* () {

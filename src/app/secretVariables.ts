@@ -12,9 +12,7 @@ const secrets = allSettings.flatMap(({ name, secret }) => (secret === true ? [na
 
 const taken = new Map<string, string | undefined>()
 
-/**
- * Returns a variable with a secret. The first call removes it from `process.env`, so that no child process inherits it.
- */
+/** Returns a variable with a secret, and removes it from `process.env`, so that no child process inherits it. */
 export const takeVariable = (name: string): string | undefined => {
   const { [name]: value } = process.env
   if (value !== undefined) {
@@ -24,9 +22,7 @@ export const takeVariable = (name: string): string | undefined => {
   return taken.get(name)
 }
 
-/**
- * Returns the environment of the process at its start, and removes the values of secret settings from `process.env`.
- */
+/** Returns the environment at the start, and removes the values of secret settings from `process.env`. */
 export const takeSecrets = (): Record<string, string> => {
   const found = Object.entries(process.env).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, value] as const]

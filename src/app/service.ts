@@ -72,7 +72,7 @@ const warnOfUnknownSettings = Effect.suspend(() =>
   )
 )
 
-/** The limit of open files of this process; undefined: the system does not report it. */
+/** The limit of open files of this process, if the system reports it. */
 const openFiles = Effect.gen(function* () {
   const fs = yield* FileSystem.FileSystem
   return openFilesIn(yield* Effect.orElseSucceed(fs.readFileString(LIMITS), () => ""))
@@ -97,10 +97,8 @@ const AGAIN = Schedule.max([Schedule.spaced("250 millis"), Schedule.recurs(20)])
 const DO_INSTEAD = "set MUSTER_EMBEDDED_NODE=false and run `muster node` on the machine of that node"
 
 /**
- * Refuses to start if another service runs on the database and one of the two has an embedded node: only its own
- * service reaches an embedded node, and replicas are equal.
- *
- * @error StartError another service runs, and one of the two has an embedded node
+ * Refuses to start beside another service if either has an embedded node, which only its own service reaches.
+ * @error StartError such a service runs
  */
 const refuseUnreachableNodes = (settings: ServiceSettings) =>
   Layer.effectDiscard(
@@ -131,7 +129,6 @@ const refuseUnreachableNodes = (settings: ServiceSettings) =>
     })
   )
 
-/** Logs the next step if there are no blueprints. */
 const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSettings) {
   const { list } = yield* BlueprintStore
   if ((yield* list).length > 0) return
@@ -140,7 +137,6 @@ const explainEmpty = Effect.fnUntraced(function* ({ blueprintsDir }: ServiceSett
   )
 })
 
-/** Quotes a word of a shell command if it needs that. */
 const quoted = (word: string) => (/^[\w./:@%+,-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)
 
 /** Returns a first command for another terminal, with the setting that it needs there. */

@@ -64,7 +64,6 @@ const REQUEST_TIMEOUT = Duration.seconds(30)
 /** Values of a body (spec 1.2): 10,000 ids of a selector, or the overrides of a server, and room. */
 const MOST_VALUES = 12_000
 
-/** The name of the route at which nodes register. */
 const REGISTER = "node.register"
 
 const bearer = /^(\S+) +(\S+) *$/
@@ -72,10 +71,7 @@ const bearer = /^(\S+) +(\S+) *$/
 const refuse = (reason: AuthFailure, detail: string) =>
   Effect.andThen(countAuthFailure(reason), Effect.fail(new Unauthorized({ detail })))
 
-/**
- * Verifies the `Authorization` header as an API key; without the header, a ticket. Without both, a caller over the unix
- * socket has every right: it is the owner of the data folder, or root.
- */
+/** Verifies the API key, else a ticket. A caller over the unix socket needs neither: the folder's owner or root. */
 const ServiceCredentials = Layer.effect(
   Credentials,
   Effect.gen(function* () {
@@ -106,20 +102,17 @@ const ServiceCredentials = Layer.effect(
   })
 )
 
-/** Settings of the HTTP server. */
 export interface HttpOptions {
   readonly host: string
-  /** 0: any free port. */
   readonly port: number
   /** A socket that listens already, in place of host and port. */
   readonly fd?: number
   /** With it, the server speaks HTTPS only. */
   readonly tls?: Reloadable<TlsOptions>
-  /** Path of the unix socket for callers on this host; default: none. */
+  /** Path of the unix socket for callers on this host, if any. */
   readonly localSocket?: string
   readonly system: SystemInfo
   readonly inspection: ServiceInspection
-  /** Bytes. */
   readonly bodyLimit: number
   /** Requests a minute and key; 0: no limit. */
   readonly rateLimit: number
@@ -128,7 +121,7 @@ export interface HttpOptions {
   readonly streams: StreamLimits
   /** The nodes on pages without a key; `banner`: neither ids nor addresses. */
   readonly publicPages: "banner" | "all"
-  /** The time between `readyz` turning 503 and the end of the server; default: none. */
+  /** The time between `readyz` turning 503 and the end of the server. */
   readonly shutdownGrace?: Duration.Duration
 }
 

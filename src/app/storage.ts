@@ -56,14 +56,12 @@ export const databaseOf = (
   }
 }
 
-/** Whether this process runs an embedded node. */
 export const hasEmbeddedNode = ({
   databaseUrl,
   embeddedNode
 }: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">): boolean =>
   embeddedNode === "auto" ? databaseUrl._tag !== "Postgres" : embeddedNode
 
-/** The store of the settings. */
 export const StoreLayer = (
   settings: DatabaseSettings,
   dataDir: string,
@@ -94,13 +92,9 @@ export const makeRoom = Effect.fnUntraced(function* (
   )
 })
 
-/** The hint of a command that does not find the service's database. */
 export const AS_THE_SERVICE = ": set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as the service has it"
 
-/**
- * Locks the files of a service while it runs. Services may share a PostgreSQL database, but not a data folder with a
- * node.
- */
+/** Locks the files of a service. Services may share a PostgreSQL database, but no data folder with a node. */
 export const ServiceLocks = (
   settings: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">,
   dataDir: string

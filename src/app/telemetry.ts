@@ -19,7 +19,6 @@ const TRACES_PER_SECOND = 50
 
 export type Sampling = Pick<ServiceSettings, "tracesSampler" | "tracesRatio">
 
-/** Admits {@link TRACES_PER_SECOND} requests a second. */
 const makeBounded = () => {
   let second = 0n
   let begun = 0
@@ -69,10 +68,8 @@ export const sampled = (tracer: Tracer.Tracer, { tracesRatio, tracesSampler }: S
 /** Batches that are on their way to the collector; further ones are dropped. */
 const BATCHES = 4
 
-/** The time in which the collector takes a batch. */
 const BATCH_TIMEOUT = Duration.seconds(5)
 
-/** The interval of the metrics. */
 const METRICS_EVERY = Duration.seconds(15)
 
 /** The time for the last batches at the end of the process. */
@@ -136,15 +133,12 @@ const headersOf = (text: string): Record<string, string> =>
 const decoded = Option.liftThrowable(decodeURIComponent)
 
 export interface TelemetryOptions extends Sampling {
-  /** Address of the collector; empty: nothing is recorded. */
+  /** The collector; nothing is recorded if it is empty. */
   readonly otlpEndpoint: string
   readonly otlpHeaders: Redacted.Redacted<string>
 }
 
-/**
- * Exports traces and metrics to a collector over OTLP (HTTP, JSON). A collector that is slow or dead delays nothing and
- * takes bounded memory: batches are dropped. Without an endpoint no span is made.
- */
+/** Exports over OTLP (HTTP, JSON) in bounded memory: a slow collector loses batches. Without one, no span is made. */
 export const TelemetryLayer = (
   serviceName: "muster" | "muster-node",
   { otlpEndpoint, otlpHeaders, ...sampling }: TelemetryOptions

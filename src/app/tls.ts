@@ -8,7 +8,7 @@ import { liveFiles } from "./liveFiles.ts"
 
 const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
 
-/** Reads the file that a setting names; undefined: the setting is unset. */
+/** Reads the file that a setting names, if it is set. */
 export const readFileOf = Effect.fnUntraced(function* (name: string, path: string) {
   if (path === "") return undefined
   return yield* Effect.tryPromise({
@@ -17,10 +17,7 @@ export const readFileOf = Effect.fnUntraced(function* (name: string, path: strin
   })
 })
 
-/**
- * Parses the texts of files; the service refuses to start with a text that is not PEM. `createSecureContext` ignores an
- * empty text, so each text is parsed by itself, too.
- */
+/** Parses the texts of files; refuses other texts than PEM, also empty ones, which `createSecureContext` ignores. */
 const usable = (names: string, parse: () => unknown) =>
   Effect.try({
     try: parse,
@@ -38,21 +35,21 @@ const parseTls = (tls: TlsOptions) => {
   createSecureContext(tls)
 }
 
-/** Reads the certificates to trust, in PEM; undefined: those of the system. */
+/** Reads the certificates to trust, in PEM, if the setting is set; the default is the system's. */
 const readCa = Effect.fnUntraced(function* (name: string, path: string) {
   const ca = yield* readFileOf(name, path)
   if (ca !== undefined) yield* usable(name, () => parseCa(ca))
   return ca
 })
 
-/** The files of a certificate, each as the name of its setting or as a path. `clientCa` is for servers. */
+/** The settings or paths of a certificate's files. `clientCa` is for servers. */
 interface TlsFiles {
   readonly cert: string
   readonly key: string
   readonly clientCa?: string
 }
 
-/** Reads the certificate and key of a server or client; undefined: neither is set. */
+/** Reads the certificate and key of a server or client, if they are set. */
 const readTls = Effect.fnUntraced(function* (names: TlsFiles, paths: TlsFiles) {
   const cert = yield* readFileOf(names.cert, paths.cert)
   const key = yield* readFileOf(names.key, paths.key)
@@ -72,13 +69,13 @@ const readTls = Effect.fnUntraced(function* (names: TlsFiles, paths: TlsFiles) {
   return tls
 })
 
-/** Reads as {@link readCa}, and again when the file changes; undefined: the setting is unset. */
+/** Reads as {@link readCa}, and again when the file changes. */
 export const liveCa = (name: string, path: string) =>
   path === ""
     ? Effect.succeed(undefined)
     : liveFiles({ names: name, paths: [path], read: Effect.map(readCa(name, path), (ca) => ca ?? "") })
 
-/** Reads as {@link readTls}, and again when a file changes; undefined: the settings are unset. */
+/** Reads as {@link readTls}, and again when a file changes. */
 export const liveTls = Effect.fnUntraced(function* (names: TlsFiles, paths: TlsFiles) {
   const first = yield* readTls(names, paths)
   if (first === undefined) return undefined

@@ -43,7 +43,6 @@ const PAUSE = "2 seconds"
 /** Milliseconds from the arrival of a request to its entry, at most. */
 const LONGEST_REQUEST = 120_000
 
-/** Entries of one request of a follower. */
 const PAGE = 1000
 
 type Query = Partial<
@@ -53,7 +52,6 @@ type Query = Partial<
 const entries = (query: Query, limit: number, call = ask) =>
   call((muster) => muster.audit.list({ query: { ...query, limit: String(limit) } }))
 
-/** Returns all entries of a query, newest first. */
 const allEntries = Effect.fnUntraced(function* (query: Query, call: typeof ask) {
   const all: Array<AuditEntry> = []
   while (true) {
@@ -64,7 +62,6 @@ const allEntries = Effect.fnUntraced(function* (query: Query, call: typeof ask) 
   }
 })
 
-/** `muster audit`. */
 export const audit = Command.make(
   "audit",
   {

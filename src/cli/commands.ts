@@ -37,7 +37,6 @@ const isCommand = (word: string | undefined): word is keyof typeof commands =>
 const needed = (word: string | undefined) =>
   isCommand(word) ? [commands[word]] : word === "--version" ? [] : Object.values(commands)
 
-/** Returns `muster` with the commands that the first word needs. */
 export const musterCommand = (word: string | undefined) =>
   Effect.map(Effect.all(needed(word)), (subcommands) =>
     Command.make("muster").pipe(

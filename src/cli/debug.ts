@@ -14,7 +14,6 @@ import { note } from "./shared/terminal.ts"
 
 const fileOf = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
 
-/** The parts of the archive: names of files, and their texts. */
 const parts = {
   "version.json": Effect.map(
     ask((muster) => muster.system.info()),
@@ -48,7 +47,6 @@ const parts = {
 const cannotWrite = (file: string) => (cause: unknown) =>
   new CommandError({ status: "failed", message: `cannot write ${file}: ${whyNoFile(cause)}` })
 
-/** Writes files into a new archive that only its owner can read. */
 const write = Effect.fnUntraced(function* (archive: string, files: ReadonlyArray<readonly [string, string]>) {
   const chunks = yield* Stream.fromIterable(files.map(([name, text]) => Tar.file(name, text))).pipe(
     Stream.pipeThroughChannel(Tar.encode()),

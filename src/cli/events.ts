@@ -44,7 +44,6 @@ const lineOf = (change: Change): string => {
   return rows([[at, String(cursor), server_id, { text: topic.padEnd(7), color }, detailOf(change)]])
 }
 
-/** Where a list of events begins: after a cursor, or at a time (RFC 3339 UTC). */
 interface Begin {
   readonly from: "now" | number
   readonly at?: string
@@ -61,10 +60,8 @@ const beginOf = (text: string): Begin | undefined => {
 const isChange = (one: Change | Reset): one is Change => one.topic !== "reset"
 
 /**
- * Returns the ids of the servers that a text names; those of deleted servers are found by id or last name among the
- * crashes, and in the audit log if the key reads it.
- *
- * @error CommandError no server has or had this id or name (not found)
+ * Returns the ids of the servers, also deleted ones, that a text names.
+ * @error CommandError no server has or had it (not found)
  */
 const eventServers = (text: string) =>
   serverNamed(text).pipe(
@@ -96,7 +93,6 @@ const eventServers = (text: string) =>
     )
   )
 
-/** `muster events`. */
 export const events = Command.make(
   "events",
   {

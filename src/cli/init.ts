@@ -11,7 +11,6 @@ export const examples = {
   blueprints: ["demo-saved.yml", "demo.yml", "flying-squid.yml", "mixins/defaults.yml", "paper.yml"]
 } as const
 
-/** The folder of examples in the package. */
 const examplesFolder = (folder: keyof typeof examples) =>
   fileURLToPath(new URL(`../../${folder}`, import.meta.url))
 

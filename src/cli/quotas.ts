@@ -140,7 +140,6 @@ const remove = Command.make(
   })
 )
 
-/** `muster quotas`, against a running service. */
 export const quotas = Command.make("quotas").pipe(
   documentedGroup(
     "Limit the servers that keys create together",

@@ -82,7 +82,6 @@ const change = (name: "pause" | "resume" | "abort", description: string) =>
     }
   )
 
-/** `muster rollouts`, against a running service. */
 export const rollouts = Command.make("rollouts").pipe(
   documentedGroup(
     "Start, watch, pause and end rollouts",

@@ -1,4 +1,3 @@
-/** Parses the command line and runs the command that it names. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime } from "effect"

@@ -8,7 +8,6 @@ import { withSettings } from "../shared/config/help.ts"
 import { ServiceConfig, settings } from "../shared/config/service.ts"
 import { documented } from "./shared/documented.ts"
 
-/** `muster serve`: runs the service. */
 export const serve = Command.make(
   "serve",
   {},

@@ -51,7 +51,6 @@ const reload = reloadCommand(
   "Sync the sources of software and read its files again"
 )
 
-/** `muster software`, against a running service. */
 export const software = Command.make("software").pipe(
   documentedGroup("List, show and reload software", "List, show and reload software of a running service."),
   Command.withSubcommands([list, show, reload]),

@@ -21,7 +21,6 @@ import {
 } from "./shared/output.ts"
 import { confirm, note, yesFlag } from "./shared/terminal.ts"
 
-/** The flags of a webhook's fields. */
 export const fields = {
   url: textFlag("url", "Address that receives the events"),
   "url-file": textFlag("url-file", "File with the address, if it holds a secret; - is standard input"),
@@ -47,7 +46,6 @@ export const urlOf = Effect.fnUntraced(function* ({ url, "url-file": file }: Fie
   return Option.isSome(file) ? Option.some(yield* lineIn("URL", file.value)) : url
 })
 
-/** The fields of a webhook that the flags name, without its address. */
 export const payloadOf = ({ blueprint, description, format, label, topic }: Fields) => ({
   ...(topic.length === 0 ? {} : { topics: topic }),
   ...given({ format, blueprint_id: blueprint, label, description })
@@ -247,7 +245,6 @@ const deliveries = Command.make(
   })
 )
 
-/** `muster webhooks`, against a running service. */
 export const webhooks = Command.make("webhooks").pipe(
   documentedGroup(
     "Send events to programs, Discord and Slack",

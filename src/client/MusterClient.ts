@@ -9,11 +9,10 @@ import { list } from "./list.ts"
 import { accept } from "./responses.ts"
 import { waitUntil } from "./waitUntil.ts"
 
-/** The service to call. */
 export interface ClientOptions {
   /** Such as `http://127.0.0.1:5620`. */
   readonly baseUrl: string
-  /** Absent if requests have no key, for a connection that the service trusts. */
+  /** Left out if requests have no key, for a connection that the service trusts. */
   readonly key?: Redacted.Redacted<string>
 }
 
@@ -29,7 +28,6 @@ const clientOf = ({ baseUrl, key }: ClientOptions) =>
     )
   )
 
-/** The calls of the contract, and what takes several of them. */
 export interface MusterClientShape extends Calls {
   readonly list: ReturnType<typeof list>
   readonly follow: ReturnType<typeof follow>
@@ -53,13 +51,11 @@ export const makeClient = Effect.fnUntraced(function* (
   }
 })
 
-/** The `HttpClient` and the WebSocket of the platform. */
 export const Platform = Layer.merge(
   Layer.provide(FetchHttpClient.layer, Layer.succeed(FetchHttpClient.RequestInit, { redirect: "manual" })),
   Socket.layerWebSocketConstructorGlobal
 )
 
-/** Client of a running service. */
 export class MusterClient extends Context.Service<MusterClient, MusterClientShape>()(
   "muster/client/MusterClient"
 ) {

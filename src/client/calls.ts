@@ -11,17 +11,13 @@ type Nothing = Record<never, never>
 type Endpoint = HttpApiEndpoint.ConstraintRequest
 type ResponseMode = HttpApiClient.Client.ResponseMode
 
-/** The groups of the contract. */
 export type Groups = typeof ApplicationApi extends HttpApi.HttpApi<infer _Id, infer Members> ? Members : never
 
-/** The endpoints of a group, by name. */
 export type EndpointsOf<Group extends HttpApiGroup.Constraint> =
   Group["endpoints"] extends infer Endpoints extends Readonly<Record<string, Endpoint>> ? Endpoints : never
 
-/** The endpoints outside the groups. */
 export type TopLevel = EndpointsOf<Extract<Groups, { readonly topLevel: true }>>
 
-/** The groups with a name. */
 export type NamedGroup = Extract<Groups, { readonly topLevel: false }>
 
 type Parts<E extends Endpoint> = Omit<
@@ -88,7 +84,6 @@ export const mapCalls = (calls: object, f: (call: AnyCall) => unknown): object =
     isCall(member) ? f(member) : Predicate.isObject(member) ? mapCalls(member, f) : member
   )
 
-/** A request with the parts that the caller left out. */
 const complete = (request: unknown): Readonly<Record<string, unknown>> => ({
   query: {},
   headers: {},
@@ -109,7 +104,6 @@ const refused = (request: ReturnType<typeof complete>) => (failure: unknown) => 
   return new InvalidRequest({ detail: joinReasons(reasons) })
 }
 
-/** Makes the calls; `client` sends them to a service, with a key. */
 export const makeEndpointCalls = (client: HttpClient.HttpClient): Effect.Effect<EndpointCalls> =>
   Effect.map(
     // A response that does not decode stays apart from a request that does not encode.

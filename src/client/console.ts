@@ -9,13 +9,11 @@ import { missingLines, Repeats } from "./consoleGap.ts"
 import type { Calls } from "./creation.ts"
 import { isTransient } from "./transient.ts"
 
-/** Lines that wait for their reader. */
 const UNREAD = 10_000
 
 /** Unread bytes at which the platform's buffer is full: the connection is then made again. */
 const UNREAD_BYTES = 1024 * 1024
 
-/** The time for the requests that precede a connection. */
 const OPENING = "30 seconds"
 
 /** Lines that are compared after a break, and of the longest gap that is closed. */
@@ -28,7 +26,6 @@ const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 const whyRefused = (calls: Calls, server: ServerId) =>
   Effect.catchTag(calls.servers.console({ params: { server } }), "UpgradeRequired", () => Effect.void)
 
-/** Requests a ticket, which replaces the key: the platform's WebSocket has no headers. */
 const ticketOf = (calls: Calls) => Effect.map(calls.events.ticket(), ({ ticket }) => ticket)
 
 interface LinesQuery {
@@ -48,33 +45,27 @@ export type ConsoleError =
   | Effect.Error<ReturnType<typeof storedLines>>
   | Socket.SocketError
 
-/** A line of a console. */
 export interface TimedLine {
   readonly text: string
-  /** RFC 3339 in UTC: the time at which this client received the line, or that of a stored line; null: unknown. */
+  /** RFC 3339 in UTC, null if unknown: when this client received the line, or when a stored line was written. */
   readonly at: string | null
 }
 
 /** An open console in both directions. */
 export interface Console {
   /**
-   * The lines from now on, for one reader; of unread lines, the newest 10,000 stay. Ends when the server is deleted.
-   * Lines of the time between two connections are read from the stored ones, without ANSI sequences: the newest 1,000.
-   * If more are missing, a line says so.
+   * The lines from now on until the server is deleted, for one reader; of unread lines, the newest 10,000 stay. After a
+   * break, the newest 1,000 stored lines, without ANSI sequences, fill the gap; a line says if more are missing.
    */
   readonly lines: Stream.Stream<string, ConsoleError>
   /** The same lines with their times; a console has one reader, of these or of `lines`. */
   readonly timedLines: Stream.Stream<TimedLine, ConsoleError>
-  /**
-   * Sends a line, once there is a connection. A line that is sent while the connection breaks may be lost, and the
-   * service ignores lines while the server is not up: `servers.commands` confirms each line.
-   */
+  /** Sends a line once connected. A break, or a server that is down, may lose it; `servers.commands` confirms lines. */
   readonly send: (line: string) => Effect.Effect<void, ConsoleError>
 }
 
 /**
  * Opens the console of a server until the scope closes. The connection is made again when it breaks.
- *
  * @error NotFound    the server does not exist
  * @error Unavailable the node of the server is not connected
  * @error SocketError no WebSocket can be opened, as behind a proxy that does not pass them on
@@ -94,7 +85,7 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
     const connected = yield* Latch.make(false)
     let write: (line: string) => Effect.Effect<void, Socket.SocketError> = () => Effect.void
     let pause = yield* makePause(retries)
-    /** The newest lines that the reader has, or that precede its first one; undefined: unknown. */
+    /** The newest lines that the reader has, or that precede its first one, if known. */
     let had: ReadonlyArray<string> | undefined
 
     const deliver = Effect.fnUntraced(function* (lines: ReadonlyArray<TimedLine>) {
@@ -112,7 +103,6 @@ export const openConsole = (calls: Calls, baseUrl: string) =>
       return new Repeats(missing)
     })
 
-    /** One connection, until it breaks. */
     const connection = Effect.gen(function* () {
       const ticket = yield* Effect.timeoutOrElse(ticketOf(calls), {
         duration: OPENING,

@@ -17,11 +17,8 @@ const place = (had: ReadonlyArray<string>, stored: ReadonlyArray<string>) => {
 }
 
 /**
- * Returns the stored lines after those that the reader has. Of two possible places, the one with more equal lines before
- * it counts. The newest line of the reader may have grown since, such as a prompt.
- *
- * @param had    the newest lines that the reader has, oldest first
- * @param stored the newest stored lines, oldest first
+ * Returns the stored lines after those of the reader, at the place with most equal lines before. The reader's newest
+ * line may have grown.
  */
 export const missingLines = (
   had: ReadonlyArray<string>,
@@ -32,10 +29,7 @@ export const missingLines = (
   return { missing: stored.slice(begin), isContinuous: most > 0 || had.length === 0 }
 }
 
-/**
- * Drops lines that are also among the missing ones: a new connection repeats the last of them, because the file of a
- * console is ahead of its connections. A line that might be repeated is held back until a later line decides.
- */
+/** Drops lines that a new connection repeats. A possible repetition is held back until a later line decides. */
 export class Repeats {
   readonly #missing: ReadonlyArray<string>
   /** The indices that the next line may have; none: nothing is repeated any more. */

@@ -10,13 +10,10 @@ import {
   type RequestOf
 } from "./calls.ts"
 
-/** The endpoints of servers. */
 export type ServerEndpoints = EndpointsOf<Extract<NamedGroup, { readonly identifier: "servers" }>>
 
-/** The request of a creation. */
 export type Creation = Omit<RequestOf<ServerEndpoints["create"]>, "query">
 
-/** The request of a dry run. */
 export type DryRun = Pick<Creation, "payload">
 
 type CreationError = Effect.Error<ReturnType<EndpointCalls["servers"]["create"]>>
@@ -37,7 +34,6 @@ export type Calls = Types.Simplify<
 
 const isPlan = (made: Server | CreationPlan): made is CreationPlan => "candidates" in made
 
-/** Makes the calls; `client` sends them to a service, with a key. */
 export const makeCalls = (client: HttpClient.HttpClient): Effect.Effect<Calls> =>
   Effect.map(makeEndpointCalls(client), (calls) => {
     const { create, ...servers } = calls.servers

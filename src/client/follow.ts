@@ -23,9 +23,7 @@ export interface FollowOptions
   readonly from?: FollowFrom
   /** Default: all topics that are not opt-in. */
   readonly topics?: ReadonlyArray<Topic>
-  /** Only changes of these servers. */
   readonly servers?: ReadonlyArray<ServerId | string>
-  /** Only changes of servers of these blueprints. */
   readonly blueprints?: ReadonlyArray<string>
   /** `server`: each change has the summary of its server. */
   readonly include?: ReadonlyArray<"server">
@@ -47,28 +45,22 @@ type ChangeOf<Event> = Event extends {
       readonly at: string
       readonly server_id: ServerId
       readonly payload: P
-      /** With `include: ["server"]`: the summary of the server; null: it was deleted too long ago. */
+      /** With `include: ["server"]`: the summary of the server, or null if it was deleted too long ago. */
       readonly server?: Server | null
     }
   : never
 
-/** A change of a server. */
 export type Change = ChangeOf<ServerEvent>
 
-/**
- * The state as a whole, in place of the changes that the service no longer has. A follower that keeps a state replaces
- * it with `servers`.
- */
+/** The whole state, with which a follower replaces its own: the service has lost the changes in between. */
 export interface Reset {
   readonly topic: "reset"
   readonly cursor: number
   readonly servers: ReadonlyArray<Server>
 }
 
-/** The failures of a connection that is open. */
 type Broken = HttpClientError.HttpClientError | Schema.SchemaError | Sse.SseError
 
-/** The failures of the requests of a follower. */
 type Refused =
   | Effect.Error<ReturnType<ReturnType<typeof list>>>
   | Effect.Error<ReturnType<Calls["events"]["sse"]>>
@@ -91,10 +83,7 @@ const changeOf = ({ Data, Topic }: ServerEvent, cursor: number): Change => {
   } as Change
 }
 
-/**
- * Follows the changes of servers, over SSE. A broken stream resumes at its cursor: no change is missed or repeated. A
- * {@link Reset} replaces changes that the service no longer has. Only a lasting failure ends the stream.
- */
+/** Follows changes over SSE without gaps or repetition; a {@link Reset} replaces lost ones. Lasting failures end it. */
 export const follow =
   (calls: Calls) =>
   (options: FollowOptions = {}) => {

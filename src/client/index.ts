@@ -1,7 +1,4 @@
-/**
- * The client for programs with Effect: every route of the contract as a typed call, and `list`, `follow`, `waitUntil`
- * and `console`. `promise.ts` is the same without Effect.
- */
+/** The client for programs with Effect: each route as a call, and calls that take several. See `promise.ts`, too. */
 export { ApplicationApi } from "../contract/api/ApplicationApi.ts"
 export { CreationPlan } from "../contract/api/ServersGroup.ts"
 export { BlueprintView } from "../contract/domain/Blueprint.ts"

@@ -18,7 +18,7 @@ export interface Snapshot {
   readonly cursor: number
 }
 
-/** Returns a cursor; undefined: the text is none. */
+/** Returns a cursor, if the text is one. */
 export const cursorIn = (text: string | undefined): number | undefined =>
   text !== undefined && /^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text))
     ? Number(text)
@@ -53,7 +53,6 @@ export const list = (calls: Calls) =>
     } satisfies Snapshot
   })
 
-/** Returns the present cursor. */
 export const present = (calls: Calls) =>
   calls.servers
     .list({ query: { ids_only: true, limit: "1" }, responseMode: "decoded-and-response" })

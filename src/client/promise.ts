@@ -54,7 +54,6 @@ const messageOf = (failure: unknown) => {
   return [failure.message, message || code].filter((part) => part !== "").join(": ")
 }
 
-/** A failure without an error body. */
 const other = (code: string, hint: string) => (failure: unknown) =>
   new MusterError({ code, status: code, detail: messageOf(failure), hint, requestId: "" }, { cause: failure })
 
@@ -113,11 +112,9 @@ const iterate = <A, E>(stream: Stream.Stream<A, E>, { signal }: CallOptions = {}
   return failing.pipe(Stream.interruptWhen(aborted(signal)), Stream.concat(ending), Stream.toAsyncIterable)
 }
 
-/** An open console in both directions. */
 export interface PromiseConsole {
   /** The lines from now on, for one reader; ends when the console is closed or the server is deleted. */
   readonly lines: AsyncIterable<string>
-  /** Sends a line, once there is a connection. */
   readonly send: (line: string, options?: CallOptions) => Promise<void>
   readonly close: () => Promise<void>
 }

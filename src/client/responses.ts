@@ -4,7 +4,6 @@ import { HttpClientError, type HttpClientResponse } from "effect/http"
 
 /** Bytes of a body that is read as a whole. A list of 100,000 servers with all fields has about half. */
 const LARGEST = 256 * 1024 * 1024
-/** Bytes of an error body. */
 const LARGEST_ERROR = 1024 * 1024
 
 /** A response that is not of the contract: a repetition does not help. */

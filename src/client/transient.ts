@@ -4,7 +4,6 @@ import { HttpClientError } from "effect/http"
 /** The failures after which a client repeats a read: a later attempt may succeed. */
 const tags = ["TooManyRequests", "InternalError", "NodeFailure", "Unavailable", "TimedOut"] as const
 
-/** A failure after which a client repeats a read. */
 export type Transient = HttpClientError.HttpClientError | { readonly _tag: (typeof tags)[number] }
 
 /** Statuses that proxies respond with while the service cannot be reached, besides those of 500 and above. */
@@ -18,10 +17,7 @@ const breaksOff = ({ reason, response }: HttpClientError.HttpClientError) =>
   (reason._tag === "DecodeError" && reason.cause !== undefined) ||
   (response !== undefined && isOfProxy(response.status))
 
-/**
- * Whether a repetition may succeed: the connection or the service failed, or the service refuses for now. An unexpected
- * response is not transient: another program runs at the address.
- */
+/** Whether a repetition may succeed. It does not after an unexpected response: another program runs at the address. */
 export const isTransient = <E>(error: E): error is Extract<E, Transient> =>
   HttpClientError.isHttpClientError(error)
     ? breaksOff(error)

@@ -32,12 +32,10 @@ export class WaitTimedOut extends Data.TaggedError("WaitTimedOut")<{
 /** Seconds of one request (spec 3.6). */
 const LONGEST = 60
 
-/** The time for the last response. */
 const GRACE = Duration.seconds(5)
 
 /**
  * Waits until a server is in a state, and returns the server. Requests that end without a response are repeated.
- *
  * @error Conflict     the server cannot reach the state; `detail` has the reason
  * @error NotFound     the server does not exist, or was deleted
  * @error WaitTimedOut the time is over

@@ -54,7 +54,6 @@ const Session = (): View => {
   return <Shell children={<Page />} />
 }
 
-/** Asks for the key of the tab. */
 const SignIn = (): View => {
   const [text, setText] = useState("")
   const [problem, setProblem] = useState("")

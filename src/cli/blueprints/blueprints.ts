@@ -28,7 +28,6 @@ const listing: Listing<BlueprintView> = {
   ]
 }
 
-/** Blueprints of one request. */
 const PAGE = 1000
 
 const allBlueprints = Effect.gen(function* () {

@@ -16,7 +16,6 @@ import { note, paint } from "../shared/terminal.ts"
 const kinds = ["blueprints", "software"] as const
 type Kind = (typeof kinds)[number]
 
-/** A folder to check. */
 interface Root {
   readonly kind: Kind
   readonly directory: string
@@ -49,7 +48,6 @@ const unreadable = (directory: string) => (error: { readonly reason: string }) =
 const loaded = <A>(root: Root, build: Parameters<typeof loadFolder<A>>[2]) =>
   Effect.mapError(loadFolder(root.kind, root.directory, build), unreadable(root.directory))
 
-/** The result of the check of one folder. */
 interface Report {
   readonly directory: string
   readonly files: number

@@ -22,17 +22,13 @@ import { switchFlag } from "../shared/documented.ts"
 import { ask, CommandClient, type CommandTarget } from "../shared/musterClient.ts"
 import { serversOf } from "../shared/named.ts"
 
-/** The flag of every command of `muster keys`. */
 export const databaseFlag = switchFlag(
   "database",
   "Work on the database of a stopped service (MUSTER_DATA_DIR or MUSTER_DATABASE_URL), in place of a service"
 )
 
-/** A key in the list; times RFC 3339 in UTC. */
 export interface ListedKey extends Key {
-  /** The node of the key; null: none. */
   readonly node_id: NodeId | null
-  /** The last heartbeat of that node, to a minute. */
   readonly last_seen_at: string | null
 }
 
@@ -42,7 +38,6 @@ type Failure = { readonly _tag: string; readonly message: string }
 
 const none = { node_id: null, last_seen_at: null }
 
-/** The operations on keys, where the command finds them. */
 export class KeyAccess extends Context.Service<
   KeyAccess,
   {
@@ -51,13 +46,11 @@ export class KeyAccess extends Context.Service<
     ): Effect.Effect<{ readonly id: string; readonly key: string }, Failure>
     readonly list: Effect.Effect<ReadonlyArray<ListedKey>, Failure>
     revoke(id: string): Effect.Effect<void, Failure>
-    /** Returns the servers that a text may name. */
     servers(text: string): Effect.Effect<ReadonlyArray<Named>, Failure>
     /** Whether there is a blueprint with this id; undefined: it is not known. */
     hasBlueprint(id: string): Effect.Effect<boolean | undefined, Failure>
   }
 >()("muster/cli/KeyAccess") {
-  /** The keys of the service that commands call. */
   static readonly layerService = Layer.effect(
     KeyAccess,
     Effect.gen(function* () {
@@ -93,11 +86,7 @@ export class KeyAccess extends Context.Service<
     })
   ).pipe(Layer.provide(CommandClient))
 
-  /**
-   * The keys in the database of the settings, which must exist.
-   *
-   * @error StartError a service uses the database
-   */
+  /** The keys in the database of the settings, which must exist. @error StartError a service uses the database */
   static readonly layerDatabase = Layer.unwrap(
     Effect.gen(function* () {
       const settings = yield* ServiceConfig.load

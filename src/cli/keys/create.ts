@@ -29,7 +29,6 @@ const listOf = <A>(item: Schema.Codec<A, string>) =>
   )
 const AllowedRights = listOf(Right)
 
-/** A flag that limits a key, and may be given more than once. */
 const several = <A>(name: string, item: Schema.Codec<A, string>, description: string) =>
   Flag.String(name).pipe(
     Flag.withDescription(
@@ -40,7 +39,6 @@ const several = <A>(name: string, item: Schema.Codec<A, string>, description: st
     Flag.map((lists) => lists.flat())
   )
 
-/** Returns the id of a server that is named by its id, the beginning of it, or its name. */
 const serverIdOf = Effect.fnUntraced(function* (text: string) {
   const found = yield* (yield* KeyAccess).servers(text)
   // A whole id may be that of a server in another database, or of one to be restored.
@@ -84,7 +82,6 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
   )
 })
 
-/** Warns of blueprints that the service does not have. */
 const warnOfUnknown = Effect.fnUntraced(function* (blueprints: ReadonlyArray<string>) {
   const { hasBlueprint } = yield* KeyAccess
   for (const id of blueprints) {
@@ -93,7 +90,6 @@ const warnOfUnknown = Effect.fnUntraced(function* (blueprints: ReadonlyArray<str
   }
 })
 
-/** `muster keys create`. */
 export const create = Command.make(
   "create",
   {

@@ -5,7 +5,6 @@ import { documented } from "../shared/documented.ts"
 import { type Listing, outputFlags, printList } from "../shared/output.ts"
 import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"
 
-/** A key with its state. */
 interface ShownKey extends ListedKey {
   readonly state: "valid" | "expired" | "revoked"
 }
@@ -59,7 +58,6 @@ const listing: Listing<ShownKey> = {
   ]
 }
 
-/** `muster keys list`. */
 export const list = Command.make(
   "list",
   { ...outputFlags, database: databaseFlag },

@@ -15,14 +15,13 @@ import { preview, runningOut, servers } from "./preview.ts"
 const LOOKS = 3
 const LOOKS_AWAY = 10
 
-/** Returns why no server can leave a node now; undefined: the node is not the reason. */
+/** Returns why no server can leave a node now, if the node is the reason. */
 const awayOf = ({ connected, key, unreachable }: NodeDetail): string | undefined => {
   if (connected) return undefined
   if (unreachable !== undefined) return `it cannot be called: ${unreachable}`
   return key === undefined ? "it is not connected" : `its key is ${key}`
 }
 
-/** Returns the progress in one line. */
 const lineOf = ({ left, servers: all }: MigrationProgress, away: string | undefined): string => {
   const count = (state: string) => all.filter((one) => one.state === state).length
   const parts = ["stopping", "transferring", "returning", "waiting", "blocked"].flatMap((state) =>
@@ -81,7 +80,6 @@ const drained = (node: Node, detail: NodeDetail): string => {
   return `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}${stays}`
 }
 
-/** `muster nodes drain`. */
 export const drain = Command.make(
   "drain",
   {

@@ -12,7 +12,6 @@ const gib = (bytes: number): string => (bytes / GIB).toFixed(1)
 
 const share = (used: number, all: number): string => `${gib(used)}/${gib(all)} GiB`
 
-/** How nodes are printed. */
 const listing: Listing<NodeDetail> = {
   id: ({ id }) => id,
   columns: [
@@ -47,10 +46,8 @@ const listing: Listing<NodeDetail> = {
 
 const detailOf = (id: Node["id"]) => ask((muster) => muster.nodes.get({ params: { node: id } }))
 
-/** Nodes that are asked for at a time. */
 const AT_A_TIME = 8
 
-/** `muster nodes list`. */
 export const list = Command.make(
   "list",
   outputFlags,
@@ -73,7 +70,6 @@ export const list = Command.make(
   )
 )
 
-/** `muster nodes show`. */
 export const show = objectCommand(
   "show",
   nodeArgument,

@@ -47,7 +47,6 @@ const remove = Command.make(
   })
 )
 
-/** `muster nodes`, against the service that `MUSTER_URL` names. */
 export const nodes = Command.make("nodes").pipe(
   documentedGroup(
     "List, drain and remove nodes of a running service",

@@ -10,7 +10,6 @@ import { note } from "../shared/terminal.ts"
 /** A server of a node that is to be drained; `to`: its destination, `reason`: why it would stay. */
 interface Leaving {
   readonly id: string
-  /** The id with the name. */
   readonly server: string
   readonly to: string
   readonly reason: string

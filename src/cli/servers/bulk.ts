@@ -8,7 +8,6 @@ import { withCommands } from "../shared/routeCommands.ts"
 import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 
-/** The arguments and flags of a command for one server or many. */
 export const bulkInput = {
   server: serverArguments,
   selector: selectorFlag,
@@ -23,17 +22,12 @@ export interface BulkInput {
 
 export type Target = Pick<Server, "id" | "name" | "status" | "save">
 
-/** The servers that a command is for. `isSelected`: by a selector. */
 interface Targets {
   readonly servers: ReadonlyArray<Target>
   readonly isSelected: boolean
 }
 
-/**
- * Finds the servers of a command.
- *
- * @error CommandError there are neither arguments nor a selector, or both (usage)
- */
+/** Finds the servers of a command. @error CommandError neither arguments nor a selector, or both (usage) */
 export const targetsOf = Effect.fnUntraced(function* ({ selector, server }: BulkInput) {
   if ((selector.length === 0) === (server.length === 0)) {
     return yield* wrongUsage(
@@ -50,7 +44,6 @@ export const targetsOf = Effect.fnUntraced(function* ({ selector, server }: Bulk
   return { servers, isSelected: true } satisfies Targets
 })
 
-/** Names listed in a question. */
 const LISTED = 5
 
 /** Returns the servers for a question: `3 servers (a, b, c)`. */
@@ -60,24 +53,19 @@ export const described = (servers: Targets["servers"]): string => {
   return `${servers.length === 1 ? "1 server" : `${servers.length} servers`} (${names.join(", ")}${more})`
 }
 
-/** Asks for the confirmation of an action. @param consequence of the action */
+/** @param consequence of the action */
 export const confirmed = (verb: string, { servers }: Targets, yes: boolean, consequence = "") =>
   confirm(`${verb} ${described(servers)}?${consequence}`, yes)
 
 /** Servers of one request: a service has a minute to respond to it. */
 const CHUNK = 500
 
-/** An action, as the calls for one server and for many. */
 interface Action<R> {
   readonly one: (server: Server["id"]) => Effect.Effect<void, CommandError, R>
   readonly many: (selector: Selector) => Effect.Effect<BulkOutcomes, CommandError, R>
 }
 
-/**
- * Carries out an action on the servers that were found (and confirmed), and prints the result of each.
- *
- * @error CommandError some servers refuse: the message has a line for each (refused)
- */
+/** Carries out an action on servers and prints each result. @error CommandError some servers refuse (refused) */
 export const acted = Effect.fnUntraced(function* <R>(
   done: (server: Target) => string,
   { isSelected, servers }: Targets,

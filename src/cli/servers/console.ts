@@ -11,7 +11,6 @@ import { isInteractive, note, shown } from "../shared/terminal.ts"
 /** Ctrl-], which leaves the console. */
 const LEAVE = "\u001d"
 
-/** Typed lines that the arrow keys bring back. */
 const HISTORY = 1000
 
 /** Reads lines from the terminal with editing and history; prints lines above the one that is being typed. */
@@ -64,7 +63,6 @@ const withTerminal = Effect.fnUntraced(function* (
   yield* following(Effect.raceFirst(Stream.runForEach(shown, print), sent), print)
 })
 
-/** Sends each line of standard input, which is no terminal. */
 const withPipe = ({ send }: OpenConsole) => {
   const lines = Stream.fromAsyncIterable(
     createInterface({ input: process.stdin, crlfDelay: Number.POSITIVE_INFINITY }),
@@ -73,7 +71,6 @@ const withPipe = ({ send }: OpenConsole) => {
   return Stream.runForEach(lines, (line) => ask(() => send(line)))
 }
 
-/** `muster servers console`. */
 export const console_ = Command.make(
   "console",
   { server: serverArgument },

@@ -35,7 +35,6 @@ const listing: Listing<CrashRecord> = {
   ]
 }
 
-/** Returns the crashes of a server, also of a deleted one by its id or name. */
 const crashesOf = (text: string, query: { readonly limit: string }) =>
   Effect.matchEffect(serverNamed(text), {
     onSuccess: ({ id: server }) =>
@@ -64,7 +63,6 @@ const noCrashes = (text: string) =>
         : `No crashes. A deleted server of this name crashed: \`muster servers crashes ${crash.server_id}\`.`
   )
 
-/** `muster servers crashes`. */
 export const crashes = Command.make(
   "crashes",
   {

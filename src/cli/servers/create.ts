@@ -25,7 +25,6 @@ const LAST_LINES = 20
 
 const gib = (bytes: number): string => `${(bytes / GIB).toFixed(1)} GiB`
 
-/** How the nodes of a plan are printed. */
 const candidates: Listing<NodeFit> = {
   id: ({ node_id }) => node_id,
   columns: [
@@ -120,14 +119,12 @@ const withNearest = (failure: CommandError, blueprint: string) =>
       : new CommandError({ ...failure, message: `${failure.message} Did you mean ${found}?` })
   })
 
-/** Whether a blueprint starts its servers once they are installed. */
 const startsByItself = (blueprint: string) =>
   Effect.map(
     ask((muster) => muster.blueprints.get({ params: { blueprint } })),
     ({ start }) => start === true
   )
 
-/** `muster servers create`. */
 export const create = Command.make(
   "create",
   {

@@ -13,7 +13,6 @@ import { note } from "../shared/terminal.ts"
 
 const PAUSE = "500 millis"
 
-/** Lines of one request. */
 const PAGE = 1000
 
 const secondsOf = ({ finished_at, started_at }: InstallStep): number =>
@@ -47,9 +46,8 @@ const installLines = Effect.fnUntraced(function* (server: Server["id"], from: nu
 })
 
 /**
- * Makes the effect that prints what is new of an installation, and returns whether it is over.
- *
- * @param isUp whether the server is known to run: the first start ends also if it fails
+ * Makes the effect that prints an installation's news and returns whether it is over.
+ * @param isUp whether the server runs
  */
 export const installationPrinter = (
   server: Server["id"],
@@ -94,7 +92,6 @@ export const followInstallation = (once: ReturnType<typeof installationPrinter>)
     { schedule: Schedule.spaced(PAUSE), until: (isOver) => isOver }
   ).pipe(whileReachable)
 
-/** `muster servers install-log`. */
 export const installLog = Command.make(
   "install-log",
   {

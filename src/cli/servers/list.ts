@@ -7,12 +7,10 @@ import { outputFlags, printList } from "../shared/output.ts"
 import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { servers, shownFields } from "./listing.ts"
 
-/** Servers of one request. */
 const PAGE = 1000
 
 type Query = ReturnType<typeof queryOf> & { readonly q?: string }
 
-/** Returns the servers of a query page by page, up to `most`. */
 const pages = Effect.fnUntraced(function* (query: Query, include: string, most: number) {
   const all: Array<Server> = []
   while (all.length < most) {
@@ -30,7 +28,6 @@ const pages = Effect.fnUntraced(function* (query: Query, include: string, most: 
   return all
 })
 
-/** `muster servers list`. */
 export const list = Command.make(
   "list",
   {

@@ -1,4 +1,3 @@
-/** Servers in tables. */
 import { Effect } from "effect"
 import type { Server } from "../../contract/domain/Server.ts"
 import type { ServerStatus } from "../../contract/domain/ServerStatus.ts"
@@ -17,7 +16,6 @@ const colors: Readonly<Partial<Record<ServerStatus, Color>>> = {
   unknown: "red"
 }
 
-/** Returns a status with its colour. */
 export const statusCell = (status: ServerStatus | undefined) => ({
   text: status ?? "",
   color: status === undefined ? undefined : colors[status]
@@ -84,11 +82,9 @@ const conditionOf = ({ id, install, last_crash, problem, restart }: Server): str
   return parts.join("; ")
 }
 
-/** Returns when the node starts a server by itself, and who has stopped it. */
 const runOf = ({ run }: Server): string =>
   run === undefined ? "" : run.stopped_by === undefined ? run.run : `${run.run}, stopped by ${run.stopped_by}`
 
-/** How servers are printed. */
 export const servers: Listing<Server> = {
   id: ({ id }) => id,
   columns: [

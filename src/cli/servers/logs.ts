@@ -9,10 +9,8 @@ import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
 
-/** Lines of one request. */
 const PAGE = 1000
 
-/** Stands for an unknown time. */
 const NO_TIME = "-"
 
 /** Returns the newest lines of the console with their times, oldest first. */
@@ -101,13 +99,11 @@ const poll = Effect.fnUntraced(function* (
   )
 })
 
-/** Whether the key of the command may open consoles. */
 const mayOpenConsoles = Effect.map(
   ask((muster) => muster.keys.self()),
   ({ rights }) => rights.includes("console")
 )
 
-/** `muster servers logs`. */
 export const logs = Command.make(
   "logs",
   {

@@ -21,7 +21,6 @@ const messageOf = ({ message, value }: Mistake): string =>
     .replace("Expected", "expected")
     .replace(/ \| null$/, value === "" ? "; `muster servers patch --unset` removes it" : "")
 
-/** A flag `--<name> key=value` that may be given more than once. */
 const pairs = (name: string, description: string) =>
   Flag.String(name).pipe(
     Flag.withMetavar("key=value"),
@@ -38,7 +37,6 @@ export const envFlag = pairs("env", "A variable of the server, repeatable: MOTD=
 
 export const labelFlag = pairs("label", "A label, repeatable: team=a")
 
-/** Reads `key=value`. */
 const pairOf = (flag: string, text: string) => {
   const at = text.indexOf("=")
   return at < 1
@@ -57,7 +55,6 @@ const namedPairOf = Effect.fnUntraced(function* (flag: string, text: string, sch
   return pair
 })
 
-/** Reads the values of {@link labelFlag}. */
 export const labelsOf = (labels: ReadonlyArray<string>) =>
   Effect.map(
     Effect.forEach(labels, (text) => namedPairOf("label", text, LabelKey)),
@@ -104,7 +101,6 @@ const put = (tree: Tree, [step = "", ...rest]: ReadonlyArray<string>, value: unk
   return put(next, rest, value)
 }
 
-/** The flags for what is no override. */
 const ownFlags: Readonly<Record<string, string>> = {
   labels: "--label KEY=VALUE",
   label: "--label KEY=VALUE",
@@ -122,7 +118,6 @@ const FIELDS = new Map([
   ...Object.keys(RestartOverrides.fields).map((name) => [name, `restart.${name}`] as const)
 ])
 
-/** The paths that can be set, for a message. */
 const SETTABLE = Object.keys(Overrides.fields)
   .map((name) => {
     switch (name) {
@@ -156,7 +151,6 @@ const whyNot = (steps: ReadonlyArray<string>): string | undefined => {
 interface Given {
   readonly set: ReadonlyArray<string>
   readonly env: ReadonlyArray<string>
-  /** Paths of overrides to remove. */
   readonly unset?: ReadonlyArray<string>
 }
 

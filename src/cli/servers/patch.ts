@@ -14,11 +14,9 @@ const isDuration = Schema.is(DurationText)
 
 const NEVER = "never"
 
-/** The seconds of a duration. */
 const durationIn = (text: string) =>
   Option.map(Option.liftPredicate(text, isDuration), (valid) => Duration.toSeconds(durationOf(valid)))
 
-/** `muster servers patch`. */
 export const patch = Command.make(
   "patch",
   {

@@ -10,13 +10,10 @@ import { type State, timeoutFlag, waitFor } from "./wait.ts"
 
 interface Power {
   readonly action: PowerAction
-  /** Imperative, for questions. */
   readonly verb: string
-  /** For results. */
   readonly done: string
   /** The first sentence is that of the list of commands. */
   readonly description: string
-  /** The state in which the action ends. */
   readonly until: State | "paused"
 }
 
@@ -74,7 +71,6 @@ const flags = {
   timeout: timeoutFlag
 }
 
-/** The grace period of stop and restart. */
 const grace = secondsFlag(
   "grace",
   "Kill the server if it still runs after this time; default: its stop timeout",
@@ -105,7 +101,6 @@ const graceful = (power: Power) =>
     })
   ).pipe(texts(power))
 
-/** `muster servers start`. */
 export const start = plain({
   action: "start",
   verb: "Start",
@@ -114,7 +109,6 @@ export const start = plain({
   description: "Start servers. A server that is being installed starts once it is installed."
 })
 
-/** `muster servers stop`. */
 export const stop = graceful({
   action: "stop",
   verb: "Stop",
@@ -124,7 +118,6 @@ export const stop = graceful({
     "Stop servers. A server that is not saved is deleted once it has stopped: the command asks first."
 })
 
-/** `muster servers restart`. */
 export const restart = graceful({
   action: "restart",
   verb: "Restart",
@@ -133,7 +126,6 @@ export const restart = graceful({
   description: "Stop servers and start them again."
 })
 
-/** `muster servers kill`. */
 export const kill = plain({
   action: "kill",
   verb: "Kill",
@@ -151,7 +143,6 @@ const atOnce = (power: Power) =>
     Effect.fn((input) => act(power, input, { wait: false, timeout: "0s" }))
   ).pipe(texts(power))
 
-/** `muster servers pause`. */
 export const pause = atOnce({
   action: "pause",
   verb: "Pause",
@@ -161,7 +152,6 @@ export const pause = atOnce({
     "Freeze the processes of running servers. They keep their memory and their connections, but do nothing until `muster servers unpause`; a start or a stop unpauses a server first."
 })
 
-/** `muster servers unpause`. */
 export const unpause = atOnce({
   action: "unpause",
   verb: "Unpause",

@@ -20,7 +20,6 @@ import { kill, pause, restart, start, stop, unpause } from "./power.ts"
 import { top } from "./top.ts"
 import { wait } from "./wait.ts"
 
-/** `muster servers delete`. */
 export const remove = Command.make(
   "delete",
   {
@@ -51,7 +50,6 @@ export const remove = Command.make(
   )
 )
 
-/** `muster servers reset`. */
 export const reset = Command.make(
   "reset",
   { server: serverArgument, yes: yesFlag },
@@ -72,7 +70,6 @@ export const reset = Command.make(
   )
 )
 
-/** `muster servers reinstall`. */
 export const reinstall = Command.make(
   "reinstall",
   {
@@ -101,7 +98,6 @@ export const reinstall = Command.make(
   )
 )
 
-/** `muster servers send`. */
 export const send = Command.make(
   "send",
   {
@@ -143,7 +139,6 @@ export const shownServer: Listing<Server> = {
   ]
 }
 
-/** `muster servers show`. */
 export const show = objectCommand(
   "show",
   serverArgument,
@@ -156,7 +151,6 @@ export const show = objectCommand(
   }
 )
 
-/** `muster servers upgrade`. */
 export const upgrade = Command.make(
   "upgrade",
   {
@@ -191,7 +185,6 @@ export const upgrade = Command.make(
   )
 )
 
-/** `muster servers`, against a running service. */
 export const servers = Command.make("servers").pipe(
   documentedGroup(
     "Create, list, start, stop, watch and delete servers",

@@ -50,7 +50,6 @@ const cpuOf = ({ stats }: Server): number => stats?.cpu_absolute ?? -1
 /** Moves the cursor of the terminal to its first line, and clears what is below. */
 const REDRAW = "\u001b[H\u001b[J"
 
-/** Lines above and below the servers. */
 const OTHER_LINES = 3
 
 /** Lines of a terminal that does not say how many it has. */
@@ -64,7 +63,6 @@ const screen = (servers: ReadonlyArray<Server>, isWide: boolean): string => {
   return `${tableOfItems(listing, servers.slice(0, room), isWide)}${more}`
 }
 
-/** `muster servers top`. */
 export const top = Command.make(
   "top",
   {

@@ -16,7 +16,6 @@ export type State = (typeof states)[number]
 /** Whole seconds, or a duration with its unit. */
 const secondsOrDuration = (text: string) => (/^\d+$/.test(text) ? `${text}s` : text)
 
-/** The longest time to wait. */
 export const timeoutFlag = Flag.String("timeout").pipe(
   Flag.withDescription("The longest time to wait: seconds, or 90s, 10m, 1h; default 10m"),
   Flag.map(secondsOrDuration),
@@ -26,9 +25,8 @@ export const timeoutFlag = Flag.String("timeout").pipe(
 
 /**
  * Waits until a server is in a state.
- *
- * @error CommandError the server cannot reach the state or the time is over (failed); it was deleted (not found); the
- * service cannot be reached any more (unreachable)
+ * @error CommandError the state is out of reach or the time is over (failed), the server was deleted (not found), or
+ * the service cannot be reached any more (unreachable)
  */
 export const waitFor = (id: Server["id"], state: State, timeout: string) =>
   ask((muster) =>
@@ -49,7 +47,6 @@ export const waitFor = (id: Server["id"], state: State, timeout: string) =>
     )
   ).pipe(whileReachable)
 
-/** `muster servers wait`. */
 export const wait = Command.make(
   "wait",
   {

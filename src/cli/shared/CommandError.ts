@@ -2,7 +2,6 @@ import { Data } from "effect"
 
 /** The exit statuses of commands (spec 8). */
 export const exitStatus = {
-  /** The operation failed. */
   failed: 1,
   /** Refused because of the state or of the capacity (409, 503), or a start that cannot succeed. */
   refused: 2,
@@ -11,7 +10,6 @@ export const exitStatus = {
   notAllowed: 4,
   /** The service cannot be reached. */
   unreachable: 5,
-  /** Wrong usage. */
   usage: 64
 } as const
 
@@ -33,7 +31,6 @@ export class CommandError extends Data.TaggedError("CommandError")<{
   readonly message: string
 }> {}
 
-/** Makes the failure of a command that is used in a wrong way. */
 export const wrongUsage = (message: string): CommandError => new CommandError({ status: "usage", message })
 
 /** Returns why a file cannot be read or written: `it does not exist (/tmp/key)`. */

@@ -15,7 +15,6 @@ import { dirname, join } from "node:path"
 import { Config, Effect, Schedule, Schema } from "effect"
 import { CommandError, whyNoFile } from "./CommandError.ts"
 
-/** A service and the key for it. */
 const Context = Schema.Struct({ url: Schema.String, key: Schema.String })
 export type Context = typeof Context.Type
 
@@ -28,12 +27,10 @@ export type Contexts = typeof Contexts.Type
 
 const none: Contexts = { contexts: {} }
 
-/** The permissions of others than the owner of a file. */
 const OTHERS = 0o077
 
 const failed = (message: string) => new CommandError({ status: "failed", message })
 
-/** The file of contexts, in the folder for the configuration of programs. */
 const contextsFile = Config.String("XDG_CONFIG_HOME").pipe(
   Config.withDefault(""),
   Effect.orElseSucceed(() => ""),
@@ -47,8 +44,7 @@ const decode = Schema.decodeUnknownEffect(Schema.fromJsonString(Contexts))
 
 /**
  * Reads the contexts; a missing file has none.
- *
- * @error CommandError the file cannot be read, is not one of contexts, or others can read its keys
+ * @error CommandError the file is unreadable, invalid or open to others
  */
 export const readContexts = Effect.gen(function* () {
   const file = yield* contextsFile
@@ -71,7 +67,6 @@ export const readContexts = Effect.gen(function* () {
   )
 })
 
-/** Replaces the contexts, in a file that only its owner can read. */
 const writeContexts = (file: string, contexts: Contexts) => {
   const draft = `${file}.${process.pid}`
   return Effect.try({
@@ -90,7 +85,7 @@ const STALE_MILLIS = 10_000
 const isTaken = (cause: unknown): boolean =>
   cause instanceof Error && "code" in cause && cause.code === "EEXIST"
 
-/** Creates a file that only one command can create; false: another has it. */
+/** Creates a file that only one command can create; returns false if it exists. */
 const takeLock = (lock: string) =>
   Effect.try({
     try: () => {
@@ -110,12 +105,7 @@ const takeLock = (lock: string) =>
     Effect.mapError((cause) => failed(`cannot write ${lock}: ${whyNoFile(cause)}`))
   )
 
-/**
- * Changes the contexts. Changes of several commands follow one another.
- *
- * @param change returns the new contexts, and what to return
- * @error CommandError as {@link readContexts}; the file cannot be written
- */
+/** Changes the contexts under a lock. @error CommandError as {@link readContexts}, or the file cannot be written */
 export const changeContexts = Effect.fnUntraced(function* <A>(
   change: (before: Contexts) => Effect.Effect<readonly [contexts: Contexts, result: A], CommandError>
 ) {
@@ -133,7 +123,7 @@ export const changeContexts = Effect.fnUntraced(function* <A>(
   )
 })
 
-/** The context that commands use; undefined: none is chosen. */
+/** The context that commands use, if one is chosen. */
 export const currentContext = Effect.gen(function* () {
   const { contexts, current } = yield* readContexts
   if (current === undefined) return undefined

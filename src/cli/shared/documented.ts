@@ -8,10 +8,7 @@ import { withSettings } from "../../shared/config/help.ts"
 const headline = (text: string): string => text.split(/[.:;](?:\s|$)/, 1)[0] ?? text
 
 /**
- * Adds the texts of a command.
- *
- * @param description its beginning, up to a point, colon or semicolon, is the line in lists, unless `short` is given
- * @param examples what each example does, by its line
+ * Adds the texts of a command. The beginning of `description`, up to a point, colon or semicolon, is its line in lists.
  */
 export const documented = (
   description: string,
@@ -33,27 +30,21 @@ export const documentedGroup = (
   settings: Parameters<typeof withSettings>[1] = commandSettings
 ) => flow(Command.withShortDescription(short), Command.withDescription(withSettings(description, settings)))
 
-/** A flag that is off unless it is given. */
 export const switchFlag = (name: string, description: string) =>
   Flag.Boolean(name).pipe(Flag.withDescription(description), Flag.withDefault(false))
 
-/** A text that need not be given. */
 export const textFlag = (name: string, description: string) =>
   Flag.String(name).pipe(Flag.withDescription(description), Flag.optional)
 
-/** A whole number that need not be given. */
 export const numberFlag = (name: string, description: string) =>
   Flag.Int(name).pipe(Flag.withDescription(description), Flag.optional)
 
-/** A text that may be given more than once. */
 export const severalFlag = (name: string, description: string, most = 256) =>
   Flag.String(name).pipe(Flag.withDescription(description), Flag.between(0, most))
 
-/** How many objects are printed at most. */
 export const limitFlag = (description: string, standard: number) =>
   Flag.Int("limit").pipe(Flag.withDescription(description), Flag.withDefault(standard))
 
-/** `--follow`. */
 export const followFlag = (description: string) => switchFlag("follow", description).pipe(Flag.withAlias("f"))
 
 /** Returns the fields that are given, for the body of a request. */

@@ -4,20 +4,18 @@ import { Flag } from "effect/cli"
 
 const units = { s: "seconds", m: "minutes", h: "hours", d: "days" } as const
 
-/** A duration in a flag, such as `90m`. */
 export const DurationText = Schema.String.check(
   Schema.isPattern(/^[1-9]\d{0,5}[smhd]$/, { message: "expected a time such as 90s, 90m, 12h or 30d" })
 )
 
 const isUnit = (text: string): text is keyof typeof units => Object.hasOwn(units, text)
 
-/** Reads a {@link DurationText}. */
 export const durationOf = (text: string): Duration.Duration => {
   const unit = text.slice(-1)
   return Duration.fromInputUnsafe(`${Number(text.slice(0, -1))} ${isUnit(unit) ? units[unit] : "seconds"}`)
 }
 
-/** A duration that need not be given, in seconds. @param most the longest one */
+/** @param most the longest one */
 export const secondsFlag = (name: string, description: string, most = "999999d") =>
   Flag.String(name).pipe(
     Flag.withDescription(description),

@@ -43,10 +43,7 @@ const explained = (failure: unknown) => {
 
 const printable = (line: string): string => replaceHostile(line, "?")
 
-/**
- * Prints why a command fails, in one line on standard error. Defects keep their stack, for a bug report. Failures of
- * the command line itself are printed already.
- */
+/** Prints a failure in one line on standard error. Defects keep their stack; mistakes in usage are printed already. */
 export const explainFailure = <A, E, R>(
   command: Effect.Effect<A, E, R>
 ): Effect.Effect<A, E | Explained, R> =>

@@ -2,7 +2,6 @@ import { readFileSync } from "node:fs"
 import { Effect } from "effect"
 import { CommandError, whyNoFile, wrongUsage } from "./CommandError.ts"
 
-/** Standard input, as the name of a file. */
 const STANDARD_INPUT = "-"
 
 /** Reads the only line of a file with a secret, which the arguments of a process would show to other users. */

@@ -20,15 +20,13 @@ import { note } from "./terminal.ts"
 
 const MAKE_A_KEY = "`muster keys create --name <name>` beside the service makes one"
 
-/** The service that a command calls, and its key. */
 export class CommandTarget extends Context.Service<
   CommandTarget,
   {
     /** An address of HTTP, or `unix:` and the path of the socket in a data folder. */
     readonly url: string
-    /** Undefined if the user of the command needs no key at the socket. */
+    /** Unset if the user of the command needs no key at the socket. */
     readonly key: Redacted.Redacted<string> | undefined
-    /** The origin of the key. */
     readonly keyFrom: string
   }
 >()("muster/cli/CommandTarget") {}
@@ -39,10 +37,7 @@ const noKeyFor = (url: string) =>
     message: `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; without MUSTER_URL, the command calls the service of the data folder (MUSTER_DATA_DIR), and needs no key there`
   })
 
-/**
- * The service of the settings, of the current context, or of the data folder, at its socket. A key goes only to an address
- * that the user names: another process may have the port of a service that has ended.
- */
+/** The called service. A key goes only to a named address: another process may have an ended service's port. */
 const target = Effect.gen(function* () {
   const { apiKey, dataDir, url } = yield* loadCommandSettings
   const context = url === "" ? yield* currentContext : undefined
@@ -57,7 +52,7 @@ const target = Effect.gen(function* () {
   return { url: `unix:${socket}`, ...(given ?? { key: undefined, keyFrom: "this user" }) }
 })
 
-/** @param socket path of the socket of the service; undefined: the service has another address */
+/** @param socket path of the socket, if the service has one */
 const platformFor = (socket: string | undefined) =>
   socket === undefined
     ? Platform
@@ -72,7 +67,7 @@ const platformFor = (socket: string | undefined) =>
 interface Break {
   readonly since: number
   readonly failure: HttpClientError.HttpClientError
-  /** Says that the service is back; undefined: the user does not know of the break. */
+  /** Says that the service is back, if the user knows of the break. */
   sayBack: Effect.Effect<void> | undefined
 }
 
@@ -80,12 +75,11 @@ interface Break {
 class Reachability extends Context.Service<
   Reachability,
   {
-    /** The requests since the last response; undefined: the last request got one. */
+    /** The requests since the last response, unless the last request got one. */
     readonly broken: () => Break | undefined
   }
 >()("muster/cli/Reachability") {}
 
-/** The platform of a client whose requests are watched. */
 const WatchedPlatform = Layer.effectContext(
   Effect.gen(function* () {
     const client = yield* HttpClient.HttpClient
@@ -115,7 +109,6 @@ const WatchedPlatform = Layer.effectContext(
   })
 )
 
-/** The client of the service that a command calls. */
 export const CommandClient = Layer.unwrap(
   Effect.map(target, (found) =>
     Layer.merge(
@@ -134,11 +127,7 @@ const LOST_MILLIS = 10_000
 /** Milliseconds between two checks of a wait. */
 const CHECK_MILLIS = 250
 
-/**
- * Says when the service is out of reach, and when it is back.
- *
- * @param lost repeated while it is out of reach
- */
+/** Says when the service is out of reach, repeating `lost`, and when it is back. */
 const watchBreaks = Effect.fnUntraced(function* <E = never, R = never>(
   say: (text: string) => Effect.Effect<void>,
   lost: (now: Break) => Effect.Effect<void, E, R> = () => Effect.void
@@ -166,11 +155,7 @@ const failIfLost = Effect.fnUntraced(function* ({ failure, since }: Break) {
   })
 })
 
-/**
- * Runs the wait of a command, which repeats its own requests.
- *
- * @error CommandError the service has not responded for 10 s (unreachable)
- */
+/** Runs a wait that repeats its own requests. @error CommandError no response for 10 s (unreachable) */
 export const whileReachable = <A, E, R>(wait: Effect.Effect<A, E, R>) =>
   Effect.raceFirst(wait, watchBreaks(note, failIfLost))
 
@@ -181,7 +166,6 @@ export const following = <A, E, R>(follow: Effect.Effect<A, E, R>, say = note) =
 /** The time between two attempts of a wait. */
 export const RETRY_PAUSE = "1 second"
 
-/** Attempts of a wait while the service refuses. */
 const ATTEMPTS = 60
 
 /** Repeats a read of a wait while the service cannot be reached, or refuses for now. */
@@ -207,7 +191,6 @@ const isOfTransport = (failure: object): failure is HttpClientError.HttpClientEr
 const isOfSocket = (failure: object): failure is Socket.SocketError =>
   "_tag" in failure && failure._tag === "SocketError"
 
-/** Returns a text that ends a sentence. */
 const sentence = (text: string): string => (/[.?!]$/.test(text) ? text : `${text}.`)
 
 /** Returns the failure of a request with an invalid field: the hint for callers of the API has no meaning here. */
@@ -253,7 +236,7 @@ const whyUnreachable = (failure: HttpClientError.HttpClientError): string => {
   return kind === "tls" ? `TLS fails: ${code}: ${message}` : code || message || "no response"
 }
 
-/** Returns the next step if a socket cannot be reached. */
+/** Returns the next step if a socket is out of reach. */
 const hintOfSocket = (code: string): string =>
   code === "EACCES"
     ? "only the owner of the data folder and root may use it; set MUSTER_URL and MUSTER_API_KEY"

@@ -9,31 +9,25 @@ import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError } from "./CommandError.ts"
 import { ask } from "./musterClient.ts"
 
-/** The argument that names a server. */
 export const serverArgument = Argument.String("server").pipe(
   Argument.withDescription("Id of the server, the beginning of one, or its name")
 )
 
-/** The argument that names several servers. */
 export const serverArguments = serverArgument.pipe(Argument.variadic())
 
-/** The argument that names a server, or none. */
 export const optionalServerArgument = serverArgument.pipe(Argument.optional)
 
-/** The argument that names a node. */
 export const nodeArgument = Argument.String("node").pipe(
   Argument.withDescription("Id of the node, the beginning of one, or its name")
 )
 
-/** Candidates that a message lists. */
 const LISTED = 10
 
 const isWhole = <A extends object>(item: A | string): item is A => typeof item !== "string"
 
 /**
- * Returns the only object with this id, else with this name, else with this beginning of its id.
- *
- * @error CommandError there is none (not found), or there are several (refused): the message lists them
+ * Returns the only object with this id, else name, else beginning of the id.
+ * @error CommandError none (not found), or several (refused)
  */
 export const only = <A extends { readonly id: string }>(
   what: "server" | "node" | "key",
@@ -66,14 +60,12 @@ export const only = <A extends { readonly id: string }>(
   )
 }
 
-/** Returns the servers of a query. */
 export const serversOf = (query: NonNullable<RequestOf<ServerEndpoints["list"]>["query"]>, call = ask) =>
   Effect.map(
     call((muster) => muster.servers.list({ query })),
     (found: ReadonlyArray<Server | string>) => found.filter(isWhole)
   )
 
-/** Servers that one search returns. */
 const MOST = "1000"
 
 /** Returns the server of an argument, with `status` and `name`; `include`: further fields. */
@@ -102,12 +94,10 @@ export const labelledServers = Effect.fnUntraced(function* (query: {
   return (id: string): string => (names.get(id) ? `${id} (${names.get(id)})` : id)
 })
 
-/** Returns all nodes. */
 export const allNodes = ask((muster) => muster.nodes.list({ query: {} })).pipe(
   Effect.map((nodes: ReadonlyArray<Node | string>) => nodes.filter(isWhole))
 )
 
-/** Returns the node of an argument. */
 export const nodeNamed = Effect.fnUntraced(function* (text: string) {
   return yield* only("node", text, yield* allNodes, ({ name }) => name)
 })

@@ -7,7 +7,6 @@ import { type Cell, isEmpty, rows, table } from "./table.ts"
 
 const formats = ["table", "wide", "json", "jsonl", "id"] as const
 
-/** The flags of every command that prints objects. */
 export const outputFlags = {
   output: Flag.Literals("output", formats).pipe(
     Flag.withAlias("o"),
@@ -19,7 +18,6 @@ export const outputFlags = {
   json: switchFlag("json", "The same as -o json")
 } as const
 
-/** The values of {@link outputFlags}. */
 export interface OutputOptions {
   readonly output: (typeof formats)[number]
   readonly json: boolean
@@ -32,7 +30,6 @@ export interface Column<A> {
   readonly wide?: true
 }
 
-/** How objects of one kind are printed. */
 export interface Listing<A> {
   readonly columns: ReadonlyArray<Column<A>>
   readonly id: (item: A) => string
@@ -45,13 +42,11 @@ export const jsonOf = (value: unknown, space?: number): string =>
 
 const escapeLines = (text: string): string => text.split("\n").map(escapeText).join("\n")
 
-/** The form that the flags name. */
 export const formatOf = ({ json, output }: OutputOptions): OutputOptions["output"] => (json ? "json" : output)
 
 const shownColumns = <A>({ columns }: Listing<A>, isWide: boolean) =>
   columns.filter(({ wide }) => isWide || wide !== true)
 
-/** Returns objects as a table. */
 export const tableOfItems = <A>(listing: Listing<A>, items: ReadonlyArray<A>, isWide = false): string => {
   const columns = shownColumns(listing, isWide)
   return table(

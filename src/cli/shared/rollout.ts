@@ -35,7 +35,6 @@ import { confirm, note, yesFlag } from "./terminal.ts"
 const textOf = (value: unknown): string =>
   value === undefined || value === null ? "" : typeof value === "string" ? value : jsonOf(value)
 
-/** How the changes of one server are printed. */
 export const changes: Listing<DefinitionChange> = {
   id: ({ path }) => path,
   columns: [
@@ -46,7 +45,6 @@ export const changes: Listing<DefinitionChange> = {
   ]
 }
 
-/** Ids that a selector shows. */
 const NAMED = 10
 
 /** Servers of a rollout that have kept their definition so far. */
@@ -69,7 +67,6 @@ const selectorText = (selector: Selector): string => {
 const revisionText = ({ blueprint_id, from, servers, to }: RevisionChange): string =>
   `${blueprint_id} ${from.version} (${from.revision}) -> ${to.version} (${to.revision}): ${servers}`
 
-/** How rollouts are printed. */
 export const listing: Listing<Rollout> = {
   id: ({ id }) => id,
   columns: [
@@ -104,7 +101,6 @@ export const listing: Listing<Rollout> = {
   ]
 }
 
-/** The flags of a new rollout. */
 export const rolloutFlags = {
   "max-parallel": Flag.String("max-parallel").pipe(
     Flag.withDescription(
@@ -142,7 +138,6 @@ export const rolloutFlags = {
   ...outputFlags
 } as const
 
-/** The values of {@link rolloutFlags}. */
 export type RolloutInput = Command.Command.Config.Infer<typeof rolloutFlags>
 
 const payloadOf = (selector: Selector, input: RolloutInput) => ({
@@ -160,7 +155,6 @@ const payloadOf = (selector: Selector, input: RolloutInput) => ({
 
 const isPlan = (made: Rollout | RolloutPlan): made is RolloutPlan => "servers" in made
 
-/** Servers of one page of a plan. */
 const PAGE = 1000
 
 type Payload = ReturnType<typeof payloadOf>
@@ -170,7 +164,6 @@ const call = (
   query: { readonly dry_run?: true; readonly limit?: string; readonly after?: string }
 ) => ask((muster) => muster.rollouts.create({ payload, query }))
 
-/** Returns what a rollout would change. */
 const planOf = Effect.fnUntraced(function* (payload: Payload) {
   const servers: Array<RolloutPlan["servers"][number]> = []
   while (true) {
@@ -211,7 +204,6 @@ const printPlan = Effect.fnUntraced(function* (
 
 const MAX_FAILURES = 10
 
-/** Returns the progress of a rollout in one line. */
 const progressOf = (rollout: Rollout): string => {
   const { done, failed_total, state, total, under_way, waiting } = rollout
   const left = notBegun(rollout)

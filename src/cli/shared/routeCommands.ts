@@ -36,11 +36,7 @@ const longestFirst = Object.keys(commands).toSorted((one, other) => other.length
 /** A route, with a query that has a flag, but not as the beginning of a longer one. */
 const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(q|object)=(\\w+))?`, "g")
 
-/**
- * Returns a message with the commands of the routes, and the flags of the parameters, that it names.
- *
- * @param server the server that the message is about; without it, commands have a place for one
- */
+/** Replaces routes and parameters in a message by commands and flags; without `server`, commands have a placeholder. */
 export const withCommands = (message: string, server = "<server>"): string =>
   message
     .replace(named, (_, route: string, name: string | undefined, value: string) => {

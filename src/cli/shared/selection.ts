@@ -55,7 +55,6 @@ const withCondition = Effect.fnUntraced(function* (before: Selection, text: stri
   }
 })
 
-/** Reads the conditions of {@link selectorFlag}. */
 export const selectionOf = Effect.fnUntraced(function* (conditions: ReadonlyArray<string>) {
   const kinds = conditions.map((text) => text.split("=")[0] ?? "").filter((kind) => kind !== "label")
   const twice = kinds.find((kind, at) => kinds.indexOf(kind) < at)
@@ -65,7 +64,6 @@ export const selectionOf = Effect.fnUntraced(function* (conditions: ReadonlyArra
   return selection
 })
 
-/** The query of a list of servers for a selection. */
 export const queryOf = ({ labels, ...others }: Selection) => ({
   ...others,
   ...(labels === undefined ? {} : { label: labels })

@@ -20,10 +20,9 @@ const foreignPart = (path: string): string | undefined => {
 }
 
 /**
- * Returns the path of the socket in a data folder. A key goes only to a socket that no other user can have put there; root
- * calls every socket without one (spec 1.11).
- *
- * @error CommandError there is no such folder, its path is too long for a socket, or another user decides what listens there
+ * Returns the path of the socket in a data folder. A key goes only to a socket that no other user can have put there;
+ * root calls every socket without one (spec 1.11).
+ * @error CommandError the folder is missing, its path is too long, or another user decides what listens there
  */
 export const socketOfFolder = Effect.fnUntraced(function* (dataDir: string, sendsKey: boolean) {
   const folder = yield* Effect.try({

@@ -1,15 +1,12 @@
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import { type Color, paint } from "./terminal.ts"
 
-/** Separates two columns. */
 const GAP = "  "
 
-/** A text of a table, with its colour on a terminal. */
 export type Cell = string | { readonly text: string; readonly color: Color | undefined }
 
 const textIn = (cell: Cell): string => (typeof cell === "string" ? cell : cell.text)
 
-/** Whether a cell has no text. */
 export const isEmpty = (cell: Cell): boolean => textIn(cell) === ""
 
 /** Returns the text of a cell on one line; a dash for an empty text. */
@@ -17,7 +14,6 @@ const shownText = (cell: Cell): string => (isEmpty(cell) ? "-" : replaceHostile(
 
 const widthOf = (text: string): number => [...text].length
 
-/** Returns lines with aligned cells. */
 export const rows = (lines: ReadonlyArray<ReadonlyArray<Cell>>): string => {
   const texts = lines.map((line) => line.map(shownText))
   const widths = texts.reduce<ReadonlyArray<number>>(

@@ -13,14 +13,12 @@ const hasColors = (stream: NodeJS.WriteStream): boolean => {
   return stream.isTTY === true && !isSet(NO_COLOR) && TERM !== "dumb"
 }
 
-/** Whether a terminal shows standard output. */
 export const isTerminal = (): boolean => process.stdout.isTTY === true
 
 export type Color = "red" | "green" | "yellow" | "gray"
 
 const codes: Readonly<Record<Color, string>> = { red: "31", green: "32", yellow: "33", gray: "90" }
 
-/** Colours a text for a stream; a stream without colours gets the text as it is. */
 export const paint = (
   text: string,
   color: Color | undefined,
@@ -32,8 +30,7 @@ export const paint = (
 const harmless = /(\u001b\[[0-9;:]*m|[\n\t])/
 
 /**
- * Returns a text as a terminal may get it. Names, reasons and console lines come from servers, whose players may have
- * written them: they move no cursor, set no title, and make the terminal answer nothing, which it would type.
+ * Returns a text without control of the terminal: players may write names and lines that would type answers into it.
  */
 export const shown = (text: string): string =>
   text
@@ -54,7 +51,6 @@ export const note = (text: string) => Console.error(text)
 /** Whether the caller can be asked. */
 export const isInteractive = (): boolean => process.stdin.isTTY === true && isTerminal()
 
-/** The flag of commands that ask first. */
 export const yesFlag = Flag.Boolean("yes").pipe(
   Flag.withAlias("y"),
   Flag.withDescription("Do not ask for confirmation"),
@@ -62,9 +58,8 @@ export const yesFlag = Flag.Boolean("yes").pipe(
 )
 
 /**
- * Asks before a command destroys something. Without a terminal, the command needs `--yes`.
- *
- * @error CommandError the caller declines (failed), or cannot be asked (usage)
+ * Asks before a command destroys something.
+ * @error CommandError declined (failed), or no terminal and no `--yes` (usage)
  */
 export const confirm = Effect.fnUntraced(function* (question: string, yes: boolean) {
   if (yes) return

@@ -5,7 +5,7 @@ import { DurationText, durationOf } from "./durations.ts"
 
 const isDuration = Schema.is(DurationText)
 
-/** Returns a moment as RFC 3339 in UTC; undefined: the text is no time. */
+/** Returns a moment as RFC 3339 in UTC, if the text is a time. */
 export const momentOf = (text: string): string | undefined => {
   if (isDuration(text)) {
     return DateTime.formatIso(DateTime.subtractDuration(DateTime.nowUnsafe(), durationOf(text)))
@@ -13,10 +13,8 @@ export const momentOf = (text: string): string | undefined => {
   return Option.getOrUndefined(Option.map(DateTime.make(text), DateTime.formatIso))
 }
 
-/** How a time is written, for messages. */
 export const A_TIME = "a time such as 24h or 2026-01-31T12:00:00Z"
 
-/** A flag `--since` or `--until`. */
 const timeFlag = (name: string, description: string) =>
   Flag.String(name).pipe(
     Flag.withDescription(`${description}: 30m, 24h, 7d ago, or 2026-01-31T12:00:00Z`),

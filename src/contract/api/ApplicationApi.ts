@@ -41,13 +41,11 @@ export class ApplicationApi extends HttpApi.make("muster")
     })
   ) {}
 
-/** The OpenAPI document of the service. @param version of the service */
 export const openApiDocument = (version: string) =>
   OpenApi.fromApi(ApplicationApi.annotate(OpenApi.Version, version), {
     includeAnnotationKey: (key) => key === DESCRIBED_AS
   })
 
-/** The documents and their paths. */
 export const openApiDocuments = [
   { path: "/openapi.json", make: openApiDocument },
   { path: "/openapi-3.0.json", make: (version: string) => asOpenApi30({ ...openApiDocument(version) }) }

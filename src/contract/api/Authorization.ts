@@ -1,10 +1,7 @@
 import { HttpApiMiddleware } from "effect/http-api"
 import { Forbidden, TooManyRequests, Unauthorized } from "../domain/errors.ts"
 
-/**
- * Declares the errors of a route that needs a key (spec 1.5). The pipeline checks the key by the policy of the route: with
- * `security`, `HttpApi` would decode the header of each request again.
- */
+/** Declares the errors of a route that needs a key (spec 1.5). `security` would decode each header twice. */
 export class Authorization extends HttpApiMiddleware.Service<Authorization>()("muster/api/Authorization", {
   error: [Unauthorized, Forbidden, TooManyRequests]
 }) {}

@@ -20,7 +20,6 @@ import { Writes } from "./Failures.ts"
 import { names } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
 
-/** A century, in seconds. */
 const LONGEST = 100 * 365 * 24 * 60 * 60
 
 /** Body of `POST /api/keys` (spec 6.2). */
@@ -62,10 +61,9 @@ export const CreatedKey = Schema.Struct({ ...Key.fields, key: Schema.String }).a
   identifier: "CreatedKey"
 })
 
-/** A key in the list. */
 const ListedKey = Schema.Struct({
   ...Key.fields,
-  /** The node that the key belongs to; null: none. Only with `include=node`, as is `last_seen_at`. */
+  /** Null if the key belongs to no node. Only with `include=node`, as is `last_seen_at`. */
   node_id: Schema.optionalKey(Schema.NullOr(NodeId)),
   /** The last heartbeat of that node, to a minute. */
   last_seen_at: Schema.optionalKey(Schema.NullOr(TimeText))
@@ -78,9 +76,8 @@ export const OwnKey = Schema.Struct({
   scope: KeyScope,
   rights: Schema.Array(Right),
   ...Struct.omit(keyLimitFields, ["quota"]),
-  /** The use of `max_servers` and `max_memory`. Absent, as in `quota`, while the database is unavailable. */
+  /** Left out, as in `quota`, while the database is unavailable. */
   used: Schema.optionalKey(QuotaUse),
-  /** The quota that the key shares with others, and its use by all of them. */
   quota: Schema.optionalKey(
     Schema.Struct({ name: QuotaName, ...quotaLimitFields, used: Schema.optionalKey(QuotaUse) })
   )

@@ -14,7 +14,6 @@ import { Policy, route } from "./routePolicy.ts"
 
 const params = { node: NodeId.annotate({ description: "The id of the node." }) }
 
-/** Body of `PATCH /api/nodes/:node/drained`. */
 export const DrainRequest = Schema.Struct({
   drained: Schema.Boolean,
   ...optionalInputs({

@@ -105,7 +105,6 @@ export const PatchServer = Schema.Struct({
   )
 }).annotate({ identifier: "PatchServer" })
 
-/** Body of `POST .../upgrade`. */
 export const UpgradeServer = Schema.Struct(
   optionalInputs({
     dry_run: Schema.Boolean.annotate({ description: "`true`: returns the changes and makes none." }),
@@ -119,7 +118,6 @@ export const Upgrade = Schema.Struct({
   revision: Schema.String
 }).annotate({ identifier: "Upgrade" })
 
-/** Body of `POST .../reinstall`. */
 export const ReinstallServer = Schema.Struct({
   definition: optionalInput(
     Schema.Literals(["today", "kept"]).annotate({
@@ -132,9 +130,9 @@ export const ReinstallServer = Schema.Struct({
 /** The response to `POST /api/servers?dry_run=true` (spec 3.3). */
 export const CreationPlan = Schema.Struct({
   definition: DefinitionView,
-  /** The node that the server would get; null: no node fits, and `warnings` has the reason. */
+  /** Null if no node fits; `warnings` then has the reason. */
   node_id: Schema.NullOr(NodeId),
-  /** The chosen node, then the other nodes that fit, then the rest: at most 100. Of a named node: that node. */
+  /** The chosen node, then the other nodes that fit, then the rest, at most 100. A named node stands alone. */
   candidates: Schema.Array(NodeFit),
   warnings: Schema.Array(Schema.String)
 }).annotate({ identifier: "CreationPlan" })
@@ -150,19 +148,15 @@ const power = {
   )
 }
 
-/** Body of `POST /api/servers/:server/power`. */
 export const PowerRequest = Schema.Struct(power).annotate({ identifier: "PowerRequest" })
 
-/** Body of `POST /api/servers/power`. */
 export const BulkPower = Schema.Struct({ selector: Selector, ...power }).annotate({ identifier: "BulkPower" })
 
-/** Body of `DELETE /api/servers`. */
 export const BulkRemoval = Schema.Struct({
   selector: Selector,
   force: optionalInput(Schema.Boolean)
 }).annotate({ identifier: "BulkRemoval" })
 
-/** Body of `POST /api/servers/:server/commands`. */
 export const CommandsRequest = Schema.Struct({
   commands: Schema.Array(ConsoleLine).check(Schema.isMinLength(1), Schema.isMaxLength(100))
 }).annotate({ identifier: "CommandsRequest" })

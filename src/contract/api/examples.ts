@@ -1,4 +1,3 @@
-/** Examples for the OpenAPI document. */
 import { NodeId, ServerId } from "../domain/Id.ts"
 
 export const serverExample = {

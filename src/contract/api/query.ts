@@ -3,7 +3,6 @@ import { Schema, SchemaGetter } from "effect"
 import { labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
 import { describedAs } from "../domain/optionalInput.ts"
 
-/** An optional parameter. */
 export const text = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
 
 const LIST = { type: "array", items: { type: "string" } }
@@ -19,7 +18,6 @@ export const many = (description: string, schema: Described = LIST) =>
     })
   )
 
-/** The text of a parameter, and the schema that callers see. */
 const textOf = (description: string, schema: Described) =>
   Schema.String.annotate({ description, ...describedAs(schema) })
 
@@ -37,7 +35,6 @@ const checkedBy = (whyNot: (text: string) => string | undefined) =>
 
 const quoted = (text: string): string => JSON.stringify(text.slice(0, 200))
 
-/** Names, comma-separated. */
 export const names = (allowed: ReadonlyArray<string>, description: string) =>
   Schema.optionalKey(
     textOf(description, {
@@ -54,7 +51,6 @@ export const names = (allowed: ReadonlyArray<string>, description: string) =>
     )
   )
 
-/** A time of RFC 3339. */
 export const time = (description: string) =>
   Schema.optionalKey(
     Schema.String.annotate({ description, format: "date-time" }).check(
@@ -66,10 +62,8 @@ export const time = (description: string) =>
 
 const rfc3339 = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)$/
 
-/** Whether a text is a time of RFC 3339. */
 const isTime = (text: string): boolean => rfc3339.test(text) && !Number.isNaN(Date.parse(text))
 
-/** A condition on a label; may be given more than once. */
 export const labels = (description: string) =>
   Schema.optionalKey(
     // Checked as a whole: each form of the parameter would report the same mistake.
@@ -89,7 +83,6 @@ export const labels = (description: string) =>
       )
   )
 
-/** Decodes a flag; an empty text counts as absent. */
 const asFlag = (text: Schema.Codec<string>, standard: boolean) =>
   Schema.optionalKey(
     text.pipe(
@@ -112,15 +105,12 @@ export const flag = (description: string, standard = false) =>
 /** Any text; only `true` is true. */
 export const trueOrNot = (description: string) => asFlag(Schema.String.annotate({ description }), false)
 
-/** A whole number. The route checks its range. */
 export const wholeNumber = (description: string) =>
   given(/^(?:[+-]?\d+)?$/, "a whole number", description, { type: "integer" })
 
-/** A whole number of at least 1. */
 export const positive = (description: string) =>
   given(/^(?:0*[1-9]\d*)?$/, "a whole number of at least 1", description, { type: "integer", minimum: 1 })
 
-/** A whole number between two bounds. */
 export const numberBetween = (minimum: number, maximum: number, description: string) =>
   Schema.optionalKey(
     textOf(description, { type: "integer", minimum, maximum }).check(
@@ -132,7 +122,6 @@ export const numberBetween = (minimum: number, maximum: number, description: str
     )
   )
 
-/** One of some words. */
 export const oneOf = <const Words extends ReadonlyArray<string>>(words: Words, description: string) =>
   Schema.optionalKey(
     Schema.Literals([...words, ""] as const).annotate({

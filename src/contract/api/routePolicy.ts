@@ -3,11 +3,9 @@ import { Context } from "effect"
 import { OpenApi } from "effect/http-api"
 import type { KeyScope, Right } from "../domain/Key.ts"
 
-/** A limit of requests per key. */
 export interface KeyRateLimit {
   readonly limit: number
   readonly window: "1 second" | "1 minute"
-  /** The `detail` of a request over the limit. */
   readonly detail: string
 }
 
@@ -22,19 +20,13 @@ export interface RoutePolicy {
   readonly scopes?: Scopes
   /** The right that the route needs (spec 6.2); without one, a key needs the scope `AppAdmin`. */
   readonly right?: Right
-  /**
-   * The action in the audit log (spec 6.6), which begins with the kind of its object; default: the route changes nothing.
-   * Requests of a route that needs the right `read` only may share an entry.
-   */
+  /** The action in the audit log (spec 6.6), if any. Requests with the right `read` only may share an entry. */
   readonly audited?: `${string}.${string}`
   /** Whether the route finds the server of its path itself: by the beginning of the id, or after its deletion. */
   readonly findsServer?: boolean
   /** Whether the route is a stream: it accepts a ticket in place of a key, and its WebSocket has no timeout. */
   readonly isStream?: boolean
-  /**
-   * Whether the route answers while the embedded node starts: its answer does not need that node. Other requests wait
-   * until the node is connected.
-   */
+  /** Whether the route answers while the embedded node starts. Other requests wait until the node is connected. */
   readonly answersEarly?: boolean
   /** Whether daemons call the route all the time, so that a request is logged at debug level only. */
   readonly isRoutine?: boolean
@@ -48,7 +40,6 @@ export interface RoutePolicy {
   readonly largeBody?: number
   /** Values that the arrays and objects of a body may have in place of those of every route. */
   readonly mostValues?: number
-  /** The limit of requests of one key to the route; it replaces the general limit. */
   readonly rateLimit?: KeyRateLimit
 }
 

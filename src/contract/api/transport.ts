@@ -22,17 +22,13 @@ const tlsCode = /CERT|TLS|SSL|EPROTO|UNABLE_TO_|CRL_|HOSTNAME_MISMATCH/
 /** Bytes arrived that are not HTTP: another protocol runs at the address. */
 const otherProtocol = /^HPE_/
 
-/** Returns the reason why a call has no response. */
 export const whyNoAnswer = (failure: HttpClientError.HttpClientError): NoAnswer => {
   const { code, message } = origin("cause" in failure.reason ? failure.reason.cause : undefined)
   const kind = tlsCode.test(code) ? "tls" : otherProtocol.test(code) ? "protocol" : "none"
   return { kind, code, message: message.split("\n")[0] ?? "" }
 }
 
-/**
- * A response with a status of the contract and another body is a defect for the derived client. Here it becomes a
- * failure, because another program may run at the address.
- */
+/** Turns the defect of an undecodable body into a failure, because another program may run at the address. */
 export const undecodableFails = <A, E, R>(
   call: Effect.Effect<A, E, R>
 ): Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError, R> =>

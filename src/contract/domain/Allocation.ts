@@ -11,7 +11,6 @@ export const Allocations = Schema.Struct({
 }).annotate({ identifier: "Allocations" })
 export type Allocations = typeof Allocations.Type
 
-/** The name of a port in `ports: [game, query]` of a blueprint. */
 export const PortName = Schema.String.check(
   Schema.isPattern(/^[a-z][a-z0-9_]{0,31}$/u, {
     expected: "a name of at most 32 characters from a-z0-9_, a letter first"
@@ -28,7 +27,6 @@ export const portsInOrder = ({ default: { ip, port }, mappings }: Allocations): 
   return [port, ...others.filter((other) => other !== port)]
 }
 
-/** Returns the address and port of each name. */
 export const namedPorts = (
   allocations: Allocations,
   names: ReadonlyArray<string>
@@ -66,7 +64,6 @@ export const NodeAllocation = Schema.Struct({
 }).annotate({ identifier: "NodeAllocation" })
 export type NodeAllocation = typeof NodeAllocation.Type
 
-/** Inclusive range of ports. */
 export interface PortRange {
   readonly first: number
   readonly last: number
@@ -74,10 +71,7 @@ export interface PortRange {
 
 const rangePattern = /^(\d{1,5})(?:-(\d{1,5}))?$/
 
-/**
- * Reads `25565-25700,25800` into sorted ranges that do not overlap; undefined: the text has another form, or a port is
- * outside 1-65535.
- */
+/** Reads `25565-25700,25800` into sorted, disjoint ranges; undefined for another form or a port outside 1-65535. */
 export const parsePortRanges = (text: string): ReadonlyArray<PortRange> | undefined => {
   const ranges: Array<PortRange> = []
   for (const part of text.split(",")) {

@@ -1,7 +1,6 @@
 import { Context, Effect, ErrorReporter, Option, Schema, SchemaGetter } from "effect"
 import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 
-/** The reason phrases of every status with which a request can fail. */
 export const reasonPhrases = {
   400: "Bad Request",
   401: "Unauthorized",
@@ -24,7 +23,6 @@ export const reasonPhrases = {
   507: "Insufficient Storage"
 } as const
 
-/** A status of {@link reasonPhrases}. */
 export type ErrorStatus = keyof typeof reasonPhrases
 
 interface ErrorText {
@@ -47,7 +45,6 @@ export const errorBody = (
   request_id
 })
 
-/** Returns the response of a failure. */
 export const errorResponse = (status: ErrorStatus, text: ErrorText, request_id: string | undefined) =>
   HttpServerResponse.jsonUnsafe(errorBody(status, text, request_id), { status })
 
@@ -70,13 +67,8 @@ const errorFields = <const S extends ErrorStatus>(status: S, hint: string) => ({
 })
 
 /**
- * The base of every error that a caller can see. The class *is* the body of spec 1.4 (`code`,
- * `status`, `detail`, `hint`, `request_id`). `_tag` lives on the prototype, so that `Effect.catchTag` works and the
- * body has no sixth field.
- *
- * @param tag    the name for `Effect.catchTag`
- * @param status the HTTP status of the response
- * @param hint   the default of `hint`: the caller's next step
+ * The base of errors that callers see: the body of spec 1.4. `_tag` lives on the prototype, so the body has no sixth
+ * field. `hint` is the default next step.
  */
 export const ApiError =
   <Self = never>() =>
@@ -104,10 +96,7 @@ export const ApiError =
     return Base
   }
 
-/**
- * The id of the request that the current fiber serves; undefined outside a request.
- * It is on every log line and in every error body (spec 1).
- */
+/** The id of the request that the current fiber serves, if any; on log lines and error bodies (spec 1). */
 export const RequestId = Context.Reference<string | undefined>("muster/domain/RequestId", {
   defaultValue: () => undefined
 })

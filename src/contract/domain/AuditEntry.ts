@@ -3,12 +3,11 @@ import { Schema } from "effect"
 import { KeyScope } from "./Key.ts"
 import { TimeText } from "./nowText.ts"
 
-/** Form of the id of an entry. Ids sort by the arrival of their requests. */
 export const auditIdPattern = /^[0-9a-f]{32}$/
 
 export const AuditEntry = Schema.Struct({
   id: Schema.String,
-  /** The arrival of the request, RFC 3339 in UTC. */
+  /** The arrival of the request. */
   at: TimeText,
   /** The key of the caller. Without a key: `cli`, a command beside the service, or `service` itself. */
   actor: Schema.Struct({
@@ -18,7 +17,7 @@ export const AuditEntry = Schema.Struct({
   }),
   /** The address of the caller; null: a command or the service. */
   client: Schema.NullOr(Schema.String),
-  /** Null for a command and for the service itself. */
+  /** Null for a command and for the service. */
   request_id: Schema.NullOr(Schema.String),
   action: Schema.String,
   object: Schema.Struct({
@@ -27,7 +26,6 @@ export const AuditEntry = Schema.Struct({
     id: Schema.NullOr(Schema.String),
     /** The name of a server at the time. */
     name: Schema.optionalKey(Schema.String),
-    /** Of a bulk action: the number of objects that it has changed. */
     count: Schema.optionalKey(Schema.Int)
   }),
   /** Names of the fields that the request changes, at most 100; never their values. */

@@ -3,7 +3,6 @@ import { Context, Effect } from "effect"
 import type { AuditEntry } from "./AuditEntry.ts"
 import { replaceHostile } from "./NodeText.ts"
 
-/** The most fields that an entry names, the most characters of a name, and the most bytes of all of them. */
 const MOST_CHANGES = 100
 const LONGEST_NAME = 200
 const CHANGES_BYTES = 2048
@@ -16,7 +15,6 @@ const cleaned = (text: string): string =>
   // PostgreSQL stores no NUL.
   replaceHostile(text.replaceAll(secrets, "$1_...").slice(0, LONGEST_NAME), "\ufffd")
 
-/** Returns the first names of changed fields that an entry has room for. */
 const boundedChanges = (changes: ReadonlyArray<string>): ReadonlyArray<string> => {
   const names = changes.slice(0, MOST_CHANGES).map(cleaned)
   let bytes = 0
@@ -33,10 +31,9 @@ export interface AuditObject {
   readonly name: string | undefined
 }
 
-/** An entry for the database. `objects`: those of a bulk action that are not recorded yet. */
+/** An entry for the database, with the objects of a bulk action that are not recorded yet. */
 export interface AuditRecord {
   readonly entry: AuditEntry
-  /** The entry as JSON. */
   readonly text: string
   readonly objects: ReadonlyArray<AuditObject>
 }
@@ -47,23 +44,18 @@ export const ServerNameOf = Context.Reference<(id: string) => string | undefined
   { defaultValue: () => () => undefined }
 )
 
-/** Returns the record of an entry. */
 export const auditRecord = (entry: AuditEntry, objects: ReadonlyArray<AuditObject> = []): AuditRecord => ({
   entry,
   text: JSON.stringify(entry),
   objects
 })
 
-/**
- * Collects what the entry of one request says. The first write of the request carries the entry in its transaction, with
- * the status of a success; the pipeline corrects the entry if the response is another one.
- */
+/** The entry of one request. Its first write commits it as a success; the pipeline corrects another status. */
 export class AuditedRequest {
-  /** The caller; undefined: the request has no valid key, and no entry. */
+  /** Unset if the request has no valid key, and so no entry. */
   actor: AuditEntry["actor"] | undefined
   /** Whether the entry may be one for many such requests, as a refused one; the request changes nothing. */
   isShareable: boolean
-  /** Whether the request can change something; a dry run cannot. */
   isChange = true
   /** The status of a response that precedes the end of the request; see {@link auditOpened}. */
   begun: number | undefined
@@ -73,24 +65,19 @@ export class AuditedRequest {
   #name: string | undefined
   readonly #nameOf: (id: string) => string | undefined
   readonly #creates: boolean
-  /** Whether a write of the request has created nothing so far. */
+  /** Whether writes have created nothing so far. */
   #isWaiting = false
   readonly #objects = new Map<string, AuditObject>()
   readonly #begin: Omit<AuditEntry, "actor" | "action" | "object" | "changes" | "result">
   readonly #kind: string
   readonly #success: number
-  /** The entry and its objects as the database has them. */
   #committed: string | undefined
   readonly #committedObjects = new Set<string>()
-  /** The objects that the database does not have. */
   readonly #uncommitted = new Map<string, AuditObject>()
   /** Objects of a bulk action whose node was called; undefined: the node of a request with one object. */
   readonly #called = new Set<string | undefined>()
 
-  /**
-   * @param given.id     of the object; undefined: the request has none, or creates it
-   * @param given.nameOf returns the name of an object
-   */
+  /** @param given.id of the object, unless the request has none or creates it */
   constructor(given: {
     readonly begin: Omit<AuditEntry, "actor" | "action" | "object" | "changes" | "result">
     readonly action: string
@@ -142,7 +129,6 @@ export class AuditedRequest {
     else if (!this.#committedObjects.has(object)) this.#remove(object)
   }
 
-  /** Whether the request has called a node, which may have acted whatever the response says. */
   get isActing(): boolean {
     return this.#called.size > 0
   }
@@ -169,7 +155,6 @@ export class AuditedRequest {
     this.#uncommitted.delete(id)
   }
 
-  /** Whether a transaction has the entry. */
   get isCommitted(): boolean {
     return this.#committed !== undefined
   }
@@ -262,7 +247,6 @@ export const auditedBy = (caller: Context.Context<never>): AuditedRequest | unde
   return audited
 }
 
-/** Adds to the entry of the current request. */
 export const describeAudit = (given: Parameters<AuditedRequest["describe"]>[0]): Effect.Effect<void> =>
   Effect.map(CurrentAudit, (audited) => audited?.describe(given))
 

@@ -25,8 +25,7 @@ export const Mount = Schema.Struct({
 export type Mount = typeof Mount.Type
 
 /**
- * A file or folder that is copied into the instance. `source`: relative to the data folder, or an absolute path below the
- * daemon's allowed mounts; `target`: relative to the instance.
+ * A file or folder to copy. `source`: below the data folder or an allowed mount; `target`: relative to the instance.
  */
 export const Copy = Schema.Struct({
   source: Schema.String,
@@ -52,25 +51,21 @@ export const PlacementRule = Schema.Struct({
 }).annotate({ identifier: "PlacementRule" })
 export type PlacementRule = typeof PlacementRule.Type
 
-/** Restart after a crash; only with `save: true`. */
+/** Restart after a crash, only with `save: true`. The delay, in seconds, doubles with each crash. */
 export const RestartRule = Schema.Struct({
   on_crash: Schema.Boolean,
-  /** Seconds from a crash to the restart; doubles with each crash. */
   delay: Schema.optionalKey(Schema.Finite),
-  /** The longest delay, in seconds. */
   max_delay: Schema.optionalKey(Schema.Finite),
   max_per_hour: Schema.Int,
-  /** The delay starts over for a server that was up for so many seconds. */
+  /** Seconds after which the delay of a running server starts over. */
   reset_after: Schema.optionalKey(Schema.Finite)
 }).annotate({ identifier: "RestartRule" })
 export type RestartRule = typeof RestartRule.Type
 
-/** Seconds around a restart, up to a day. */
 const RestartDelay = Schema.Finite.check(
   Schema.isBetween({ minimum: 0, maximum: 86_400 }, inUnit("a number of seconds"))
 )
 
-/** The fields of a {@link RestartRule} as authors and callers may give them. */
 export const restartFields = {
   on_crash: Schema.Boolean,
   delay: RestartDelay,
@@ -93,9 +88,7 @@ export const Blueprint = Schema.Struct({
   image: Schema.optionalKey(Schema.String),
   limits: Limits,
   ports: Schema.Int,
-  /** The names of the ports, in order; absent: they have none. */
   port_names: Schema.optionalKey(Schema.Array(PortName)),
-  /** If it is absent, the value of the software counts. */
   stop_timeout: Schema.optionalKey(StopTimeout),
   configs: ConfigPatches,
   placement: PlacementRule,
@@ -106,7 +99,6 @@ export const Blueprint = Schema.Struct({
   /** Variables that overrides may set although they change how programs run: names, or prefixes that end with `*`. */
   env_allow: Schema.Array(Schema.String),
   save: Schema.Boolean,
-  /** Whether a creation that does not say starts the server; absent: the file does not say. */
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
 })
@@ -123,7 +115,6 @@ export const BlueprintView = Schema.Struct({
   }),
   state: Schema.NullOr(BlueprintState),
   save: Schema.Boolean,
-  /** As in the file; absent: the file does not say. */
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
 }).annotate({ identifier: "Blueprint" })

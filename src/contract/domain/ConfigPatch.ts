@@ -7,7 +7,6 @@ export type ConfigParser = typeof ConfigParser.Type
 /** Names of parsers; `yml` is the name of `yaml` in files for SLS and Pterodactyl. */
 export const ParserName = Schema.Literals([...ConfigParser.literals, "yml"])
 
-/** Returns the parser of this name. */
 export const parserOf = (name: typeof ParserName.Type): ConfigParser => (name === "yml" ? "yaml" : name)
 
 /** The values to set in one file: keys nested or dotted, `*` for every element. Values keep their YAML type. */
@@ -17,6 +16,5 @@ export const ConfigPatch = Schema.Struct({
 }).annotate({ identifier: "ConfigPatch" })
 export type ConfigPatch = typeof ConfigPatch.Type
 
-/** Patches by file, relative to the instance folder. */
 export const ConfigPatches = Schema.Record(Schema.String, ConfigPatch)
 export type ConfigPatches = typeof ConfigPatches.Type

@@ -1,6 +1,5 @@
 import { Schema } from "effect"
 
-/** A line for the console of a server. */
 export const ConsoleLine = Schema.String.check(
   Schema.isMaxLength(4096),
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused

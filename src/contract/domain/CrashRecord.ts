@@ -4,10 +4,8 @@ import { cleanText, ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { RestartState } from "./Run.ts"
 
-/** Console lines of a crash record. */
 export const CRASH_LINES = 200
 
-/** Bytes of the lines of one record, as UTF-8. */
 const CRASH_BYTES = 65_536
 
 const encoder = new TextEncoder()
@@ -27,10 +25,8 @@ export const crashLines = (lines: ReadonlyArray<string>): ReadonlyArray<string> 
 
 /** The circumstances of a crash that only its node knows. */
 export const CrashDetails = Schema.Struct({
-  /** The start of the process. */
   started_at: NodeTime,
   restart: Schema.optionalKey(RestartState),
-  /** The last console lines, oldest first. */
   lines: Schema.Array(NodeText).check(Schema.isMaxLength(CRASH_LINES))
 })
 export type CrashDetails = typeof CrashDetails.Type
@@ -38,14 +34,12 @@ export type CrashDetails = typeof CrashDetails.Type
 const fields = {
   id: Schema.String,
   server_id: Schema.String,
-  /** The name of the server at the time. */
   server_name: Schema.optionalKey(Schema.String),
   blueprint_id: Schema.String,
   node_id: Schema.String,
   version: Schema.String,
   reason: Schema.String,
   exit_code: ExitCode,
-  /** The name of the signal that ended the process, such as SIGSEGV. */
   signal: Schema.optionalKey(Schema.String),
   out_of_memory: Schema.Boolean,
   /** RFC 3339; null: the node did not report it. */
@@ -56,7 +50,6 @@ const fields = {
   restart: Schema.NullOr(RestartState)
 }
 
-/** A crash without its console lines. */
 export const CrashSummary = Schema.Struct(fields).annotate({ identifier: "CrashSummary" })
 export type CrashSummary = typeof CrashSummary.Type
 

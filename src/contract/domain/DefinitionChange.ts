@@ -1,19 +1,12 @@
 import { Schema } from "effect"
 
-/**
- * The step after which a change has taken effect:
- *
- * - `nothing`       it takes effect at once
- * - `restart`       the next start of the server
- * - `installation`  an installation, which changes the base folder, then the next start
- */
+/** The step after which a change has taken effect: none, the next start, or an installation and the next start. */
 export const Needs = Schema.Literals(["nothing", "restart", "installation"])
 export type Needs = typeof Needs.Type
 
 /**
- * A changed value. `path` is its place in the definition, such as `limits.memory_limit` or
- * `configs["server.properties"].find.motd`: brackets enclose names with other characters than `A-Za-z0-9_-`. `from`, `to`:
- * null if the value is absent.
+ * A changed value, null if absent. `path` is like `configs["server.properties"].find.motd`: brackets enclose other
+ * names than `A-Za-z0-9_-`.
  */
 export const DefinitionChange = Schema.Struct({
   path: Schema.String,

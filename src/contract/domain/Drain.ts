@@ -5,25 +5,19 @@ import { NodeId, ServerId } from "./Id.ts"
 
 const WEEK = 7 * 24 * 60 * 60
 
-/** The choices of the caller. */
 export const drainOptions = {
-  /** Servers that leave the node at a time. */
   parallel: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 50 })),
   /** Seconds until the servers that remain leave at once, and those that cannot leave are stopped. */
   deadline: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: WEEK })),
-  /** A line for the console of each running server before it is stopped. */
   notify: ConsoleLine.check(Schema.isNonEmpty()),
   /** Seconds between the line and the stop. */
   notify_seconds: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 3600 }))
 } as const
 
-/** Seconds between the line and the stop, unless the caller says otherwise. */
 export const NOTIFY_SECONDS = 10
 
-/** Returns the milliseconds between the line and the stop. */
 export const noticeMillis = (seconds: number | null | undefined): number => (seconds ?? NOTIFY_SECONDS) * 1000
 
-/** The record of a drain; null: the caller has not chosen. */
 export const Drain = Schema.Struct({
   node_id: NodeId,
   /** RFC 3339 UTC; servers that were created later stay. */
@@ -38,13 +32,11 @@ export const Drain = Schema.Struct({
 })
 export type Drain = typeof Drain.Type
 
-/** The choices of a drain. */
 export type DrainChoices = Partial<Omit<Drain, "node_id" | "asked_at" | "notified">>
 
-/** Servers that a plan names, and of each reason. */
+/** Bounds the servers of a plan, and the servers of each of its reasons. */
 export const MOST_PLANNED = 1000
 
-/** The plan of a drain with `move`. */
 export const DrainPlan = Schema.Struct({
   /** The first 1,000 of the servers that would migrate, in their order, with their destinations. */
   migrations: Schema.Array(Schema.Struct({ server_id: ServerId, to: NodeId, to_name: Schema.String })),
@@ -54,7 +46,6 @@ export const DrainPlan = Schema.Struct({
     Schema.Struct({
       reason: Schema.String,
       total: Schema.Int,
-      /** The first 1,000. */
       server_ids: Schema.Array(ServerId)
     })
   ),

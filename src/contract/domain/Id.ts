@@ -3,7 +3,6 @@ import { Schema } from "effect"
 /** Form of blueprint, mixin and software ids (spec 4.2). */
 export const definitionIdPattern = /^[a-z0-9][a-z0-9_-]{0,62}$/u
 
-/** Id of a blueprint, mixin or software. */
 export const DefinitionId = Schema.String.check(
   Schema.isPattern(definitionIdPattern, { expected: "an id such as survival_1 ([a-z0-9][a-z0-9_-]{0,62})" })
 )
@@ -20,11 +19,7 @@ const LETTERS = 26n
 const TAIL_DIGITS = 11
 const TAILS = 36n ** BigInt(TAIL_DIGITS)
 
-/**
- * Returns a server id: twelve characters `[a-z0-9]`, the first a letter (spec 3.2).
- *
- * @param random 16 random bytes
- */
+/** Returns a server id: twelve characters `[a-z0-9]`, the first a letter (spec 3.2), from 16 random bytes. */
 export const serverId = (random: Uint8Array): ServerId => {
   const number = random.reduce((sum, byte) => sum * 256n + BigInt(byte), 0n) % (LETTERS * TAILS)
   const letter = String.fromCharCode("a".charCodeAt(0) + Number(number / TAILS))

@@ -35,15 +35,14 @@ export const InstallSteps = Schema.Array(InstallStep).check(
   })
 )
 
-/** Returns the step that is in progress. */
 export const currentStep = (steps: InstallSteps): InstallStep | undefined =>
   steps.findLast(({ finished_at }) => finished_at === undefined)
 
-/** Finishes the steps that are in progress. @param at RFC 3339 */
+/** @param at RFC 3339 */
 export const finishSteps = (steps: InstallSteps, at: string): InstallSteps =>
   steps.map(({ progress, ...step }) => (step.finished_at === undefined ? { ...step, finished_at: at } : step))
 
-/** Finishes the steps that are in progress and begins another. @param at RFC 3339 */
+/** @param at RFC 3339 */
 export const beginStep = (steps: InstallSteps, name: InstallStepName, at: string): InstallSteps => [
   ...finishSteps(steps, at).filter((step) => step.name !== name),
   { name, started_at: at }
@@ -79,7 +78,6 @@ export const InstallState = Schema.Struct({
   started_at: NodeTime,
   finished_at: NodeTime,
   failure_reason: Schema.optionalKey(NodeText),
-  /** Absent if the installation has no step yet. */
   steps: Schema.optionalKey(InstallSteps)
 }).annotate({ identifier: "InstallState" })
 export type InstallState = typeof InstallState.Type
@@ -94,7 +92,6 @@ export const READ_THE_LOG = `read the install log; if the cause has passed, rein
 /** The hint of a refusal because of a failed installation whose remedy is not known. */
 export const INSTALL_FAILED_HINT = `Read GET /api/servers/:server/install/logs. If the cause has passed, reinstall the server; otherwise ${NEW_DEFINITION}.`
 
-/** Returns the text of a failure on a node; `next`: the next step, as a clause. */
 export const failureText = (what: string, node_id: string, next: string): string =>
   `${what} (node ${node_id}): ${next}`
 

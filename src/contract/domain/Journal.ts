@@ -20,7 +20,6 @@ const serverChanges = [
   serverChange("deleted", Schema.Null),
   serverChange("server:created", Schema.Null),
   serverChange("server:crash-recorded", CrashSummary),
-  /** A caller has changed the settings of the server: its row has them. */
   serverChange("server:changed", Schema.Null),
   /** The server expires soon, at this time (RFC 3339); also the opt-in topic `expiring` of streams. */
   serverChange("server:expiring", Schema.String),
@@ -55,9 +54,7 @@ export type NodeRecordChangeKind = typeof NodeRecordChangeKind.Type
 
 const nodeChanges = [
   otherChange("node:changed", { node_id: NodeId, kind: NodeRecordChangeKind }),
-  /** The node became reachable or unreachable. */
   otherChange("node:reach", { node_id: NodeId }),
-  /** The drain of the node began or ended. */
   otherChange("node:evacuation", { node_id: NodeId })
 ] as const
 
@@ -65,11 +62,9 @@ const nodeChanges = [
 export const Change = Schema.Union([
   ...serverChanges,
   ...nodeChanges,
-  /** A key was created or revoked. */
   otherChange("key:changed", {}),
   /** A ticket, named by its SHA-256 in hex, has opened its stream again; an earlier connection of the stream ends. */
   otherChange("ticket:reopened", { ticket: Schema.String, times_opened: Schema.Int }),
-  /** A caller has changed a webhook. */
   otherChange("webhook:changed", { webhook_id: WebhookId }),
   /** A replica, `origin`, has read a folder of definitions again; each other replica reads its own. */
   otherChange("definitions:reloaded", {
@@ -83,13 +78,9 @@ export const Change = Schema.Union([
 ])
 export type Change = typeof Change.Type
 
-/**
- * A committed change of a server. Topics without a `:` are public events (spec 5.1). The others are internal;
- * `server:install`, `server:expiring` and `server:problem` are also opt-in topics of streams.
- */
+/** A committed change of a server. Topics without a `:` are public events (spec 5.1), the others internal or opt-in. */
 export type ServerChange = (typeof serverChanges)[number]["Type"]
 
-/** A committed change of a node. */
 export type NodeRecordChange = (typeof nodeChanges)[number]["Type"]
 
 /** The facts of a server by which streams filter its events. */
@@ -110,7 +101,6 @@ export interface JournalEntry {
   readonly change: Change
 }
 
-/** Returns the id of the server that a change is about. */
 export const serverOf = (change: Change): ServerId | undefined =>
   "server_id" in change ? change.server_id : undefined
 

@@ -5,29 +5,21 @@ import { type Labels, PrintableText, SomeLabels } from "./Labels.ts"
 import { TimeText } from "./nowText.ts"
 import { QuotaName, quotaLimits } from "./Quota.ts"
 
-/** Most ids of a list. */
 const MOST_IDS = 1000
 
 const listOf = <S extends Schema.Constraint>(id: S) =>
   Schema.Array(id).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_IDS))
 
-/** The limits that the creator of a key chose; an absent one limits nothing. */
 export const keyLimits = {
-  /** The key acts on these servers only. */
   servers: listOf(ServerId),
-  /** The key acts on servers of these blueprints only. */
   blueprints: listOf(DefinitionId),
-  /** The key acts on servers with all of these labels only. */
   labels: SomeLabels,
-  /** Servers that the key has created and that exist. */
   max_servers: quotaLimits.max_servers,
   /** The sum of the memory limits of these servers, in MiB. */
   max_memory: quotaLimits.max_memory,
-  /** A quota that the key shares with others. */
   quota: QuotaName
 } as const
 
-/** {@link keyLimits} as optional fields. */
 export const keyLimitFields = Struct.map(keyLimits, Schema.optionalKey)
 
 const KeyLimits = Schema.Struct(keyLimitFields)
@@ -39,7 +31,7 @@ export const isRestricted = ({ blueprints, labels, servers }: KeyLimits): boolea
 export const hasQuota = ({ max_memory, max_servers, quota }: KeyLimits): boolean =>
   max_servers !== undefined || max_memory !== undefined || quota !== undefined
 
-/** The servers that a key may read; each condition must hold, and an absent one always does. */
+/** The servers that a key may read; every condition must hold. */
 export interface Restriction {
   readonly servers?: ReadonlySet<ServerId>
   readonly blueprints?: ReadonlySet<string>
@@ -73,7 +65,6 @@ export const missingLabels = (
     Object.hasOwn(labels, key) && labels[key] === value ? [] : [`${key}=${value}`]
   )
 
-/** Whether a restriction admits a server; none admits every server. */
 export const admits = (
   restriction: Restriction | undefined,
   { blueprint_id, id, labels }: RestrictedServer
@@ -112,7 +103,6 @@ const standard: Readonly<Record<KeyScope, ReadonlyArray<Right>>> = {
   Metrics: []
 }
 
-/** The fields of {@link KeyGrant}. */
 export const keyGrantFields = {
   scope: KeyScope,
   /** Rights in place of those of the scope. */
@@ -142,14 +132,10 @@ export const limitsFit = Schema.makeFilter<Grant>(
   }
 )
 
-/** The scope, rights and limits that the creator of a key chose. */
 export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit, limitsFit)
 export type KeyGrant = typeof KeyGrant.Type
 
-/**
- * Returns the rights of a key. Each includes `read`: nothing can be done to what cannot be read. `power` includes those of
- * the single actions.
- */
+/** Returns the rights of a key. Each includes `read`; `power` includes those of the single actions. */
 export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> => {
   const given = allow === undefined ? standard[scope] : (["read", ...allow] as const)
   return new Set(given.includes("power") ? [...given, ...PowerRight.literals] : given)
@@ -167,9 +153,7 @@ export const Key = Schema.Struct({
   name: Schema.String,
   ...keyGrantFields,
   created_at: TimeText,
-  /** Null for a key that never expires. */
   expires_at: Schema.NullOr(TimeText),
-  /** Null if the key is not revoked. */
   revoked_at: Schema.NullOr(TimeText)
 }).annotate({ identifier: "Key" })
 export type Key = typeof Key.Type

@@ -20,16 +20,13 @@ export const LabelValue = Schema.String.check(
   Schema.isMaxLength(128)
 )
 
-/** The labels of a server. */
 export const Labels = Schema.Record(LabelKey, LabelValue).check(
   Schema.isMaxProperties(MAX_LABELS, { expected: `at most ${MAX_LABELS} labels` })
 )
 export type Labels = typeof Labels.Type
 
-/** Labels of which there is at least one. */
 export const SomeLabels = Labels.check(Schema.isMinProperties(1, { expected: "at least one label" }))
 
-/** A text of 1 to `most` characters on one line. */
 export const PrintableText = (most: number) =>
   Schema.String.check(
     Schema.isPattern(new RegExp(`^${PRINTABLE}{1,${most}}$`, "u"), {
@@ -40,7 +37,6 @@ export const PrintableText = (most: number) =>
 /** The name of a server, which need not be unique. */
 export const ServerName = PrintableText(64)
 
-/** Seconds until a server expires. */
 export const ExpiresIn = Schema.Finite.check(
   Schema.isBetween({ minimum: 10, maximum: 31_536_000 }, inUnit("a number of seconds"))
 )
@@ -49,7 +45,6 @@ export const ExpiresIn = Schema.Finite.check(
 export const expiryOf = (now: number, expires_in: number): string =>
   new Date(now + expires_in * 1000).toISOString()
 
-/** A change of what a caller says about a server; null removes it. */
 export interface ServerPatch {
   readonly name?: string | null
   /** Merged; null removes a label. */
@@ -58,14 +53,11 @@ export interface ServerPatch {
   readonly expires_at?: string | null
 }
 
-/** Returns labels with a change merged in. */
 export const mergeLabels = (labels: Labels, change: NonNullable<ServerPatch["labels"]>): Labels =>
   Record.filter({ ...labels, ...change }, (value) => value !== null)
 
-/** Conditions of one request. */
 export const MAX_CONDITIONS = 64
 
-/** A condition on the labels of a server. */
 export type LabelCondition =
   | { readonly key: string; readonly is: "present" | "absent" }
   | { readonly key: string; readonly is: "equal" | "different"; readonly value: string }

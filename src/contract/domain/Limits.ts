@@ -19,8 +19,8 @@ const IoWeight = Schema.Int.check(
 )
 
 /**
- * The fields of a limits object and their units (spec 3): `memory_limit` and `swap` MiB,
- * `disk_space` MB, `cpu_limit` percent of one thread (0 = no limit), `io_weight` 10-1000 (0 = none), `threads` a cpuset.
+ * The fields of limits (spec 3): `memory_limit` and `swap` MiB, `disk_space` MB, `cpu_limit` percent of one thread,
+ * `io_weight` 10-1000; 0 is no limit.
  */
 export const limitFields = {
   memory_limit: bounded(0, 64 * 1024 * 1024, "a number of MiB"),
@@ -34,7 +34,6 @@ export const limitFields = {
   oom_disabled: Schema.Boolean
 } as const
 
-/** Limits of one server; a field that is absent is no limit. */
 export const Limits = Schema.Struct(Struct.map(limitFields, Schema.optionalKey)).annotate({
   identifier: "Limits"
 })
@@ -44,10 +43,7 @@ export type Limits = typeof Limits.Type
 export const withoutNoWeight = ({ io_weight, ...limits }: Limits): Limits =>
   io_weight === undefined || io_weight === 0 ? limits : { ...limits, io_weight }
 
-/**
- * A memory limit from a caller: an amount below 1 MiB, with which no server runs, is refused. Files and stored servers may
- * have one, which counts as 1 MiB.
- */
+/** A memory limit from a caller, at least 1 MiB. In files and stored servers, less counts as 1 MiB. */
 export const MemoryLimitInput = limitFields.memory_limit.check(
   Schema.makeFilter((limit: number) => limit === 0 || limit >= 1, { expected: "0, or a value of at least 1" })
 )
@@ -75,7 +71,6 @@ const BYTES_PER_FILE = 4096
 /** Returns the most files and folders that a server with a disk limit may have. @param bytes the limit; 0: none */
 export const fileLimit = (bytes: number): number => Math.ceil(bytes / BYTES_PER_FILE)
 
-/** Returns the memory that placement counts for a server, in bytes. */
 export const committedMemoryBytes = (limits: Limits): number =>
   memoryLimitBytes(limits) || UNLIMITED_MEMORY_COUNTS_AS_BYTES
 
@@ -94,5 +89,4 @@ export const largerLimits = (one: Limits, other: Limits): Limits => {
   }
 }
 
-/** Returns bytes in MB for a message, with one decimal. */
 export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`

@@ -4,12 +4,8 @@ import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
 
 /**
- * The phase of the migration of a saved server:
- *
- * - `leaving`: the server is on its node, and stops
- * - `arriving`: the record is on the new node, which fetches the files; the old node keeps them until then
- * - `returning`: the record is on the old node (again), which must release the server
- * - `failed`: the server stays where it is until the next drain
+ * While `arriving`, the old node keeps the files and the new one fetches them; while `returning`, the record is on the
+ * old node, which must release the server. A `failed` server stays until the next drain.
  */
 export const MigrationPhase = Schema.Literals(["leaving", "arriving", "returning", "failed"])
 export type MigrationPhase = typeof MigrationPhase.Type
@@ -22,21 +18,17 @@ export const Origin = Schema.Struct({
 })
 export type Origin = typeof Origin.Type
 
-/** The migration of one server. */
 export const Migration = Schema.Struct({
   server_id: ServerId,
-  /** The source node. */
   from_node: NodeId,
   phase: MigrationPhase,
   /** Identifies the migration, so that the new node does not take files of an earlier one. */
   arrival: Schema.String,
   /** Whether the server is to be started at its destination; null until its node was asked. */
   was_up: Schema.NullOr(Schema.Boolean),
-  /** Why the migration failed. */
   reason: Schema.NullOr(Schema.String),
-  /** From the change of nodes on. */
   origin: Schema.NullOr(Origin),
-  /** When the server has got the line of the drain, RFC 3339 UTC; absent: it has not. */
+  /** The time of the line of the drain, RFC 3339 UTC, unless none was sent. */
   notified_at: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "Move" })
 export type Migration = typeof Migration.Type
@@ -49,9 +41,7 @@ export const isUnderway = (move: Migration | undefined): move is Migration =>
 export const MigratingServer = Schema.Struct({
   server_id: ServerId,
   state: Schema.Literals(["waiting", "stopping", "transferring", "returning", "blocked"]),
-  /** The destination; only during the transfer. */
   to: Schema.optionalKey(NodeId),
-  /** Why the server waits or cannot migrate. */
   reason: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "MovingServer" })
 export type MigratingServer = typeof MigratingServer.Type
@@ -64,7 +54,7 @@ export const MigrationProgress = Schema.Struct({
   running_out: Schema.Int,
   /** Servers that leave at a time, if the caller has chosen that. */
   parallel: Schema.optionalKey(Schema.Int),
-  /** When the remaining servers are stopped (RFC 3339); absent: never. */
+  /** When the remaining servers are stopped (RFC 3339), if ever. */
   deadline_at: Schema.optionalKey(Schema.String),
   /** The first 1,000 of the remaining servers, by id. */
   servers: Schema.Array(MigratingServer)

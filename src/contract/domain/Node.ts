@@ -9,12 +9,8 @@ export const InstanceStorage = Schema.Literals(["overlay", "reflink", "copy"])
 export type InstanceStorage = typeof InstanceStorage.Type
 
 /**
- * The isolation of a plain process from the daemon and from other servers:
- *
- * - `user+namespaces`  a uid of its own, and namespaces that hide the daemon's data and other processes
- * - `user`             a uid of its own
- * - `namespaces`       the uid of the daemon, in such namespaces
- * - `none`             the uid of the daemon
+ * The isolation of a plain process: a uid for each server, namespaces that hide the daemon's data and other processes,
+ * both, or neither.
  */
 export const ProcessIsolation = Schema.Literals(["user+namespaces", "user", "namespaces", "none"])
 export type ProcessIsolation = typeof ProcessIsolation.Type
@@ -26,7 +22,6 @@ export const Isolation = Schema.Struct({
 }).annotate({ identifier: "Isolation" })
 export type Isolation = typeof Isolation.Type
 
-/** Names of limits. */
 export const NotEnforced = Schema.optionalKey(Schema.Array(NodeText).check(Schema.isMaxLength(16)))
 
 /** Host information (spec 1.1, `system`). */
@@ -36,16 +31,13 @@ export const HostInfo = Schema.Struct({
   cpu_threads: NodeCount,
   memory_bytes: NodeCount,
   kernel_version: NodeText,
-  /** Pretty name of the distribution. */
   os: NodeText,
   os_type: NodeText,
-  /** Of nodes only (extension). */
   instance_files: Schema.optionalKey(InstanceStorage),
-  /** Of nodes only (extension). */
   isolation: Schema.optionalKey(Isolation),
-  /** The limits that the node does not enforce on plain processes; absent: it enforces all, or runs none. */
+  /** The limits that the node does not enforce on plain processes, if any. */
   not_enforced: NotEnforced,
-  /** Every uid for servers is in use, so that the node runs no further plain processes; absent: some are free. */
+  /** Set while every uid for servers is in use, so that the node runs no further plain processes. */
   lacks_uids: Schema.optionalKey(
     Schema.Literal(true).annotate({
       description: "Every uid of MUSTER_PROCESS_UIDS is in use: the node gets no further plain processes."
@@ -89,11 +81,9 @@ export type NodeUsage = typeof NodeUsage.Type
 /** A node with its state and load (spec 2). */
 export const NodeDetail = Schema.Struct({
   ...Node.fields,
-  /** Heartbeats arrive and calls to the daemon work. */
   connected: Schema.Boolean,
   /** The reason why calls to the daemon fail; only while heartbeats arrive. */
   unreachable: Schema.optionalKey(Schema.String),
-  /** The reason why no key of the node is valid; absent: a key is valid. */
   key: Schema.optionalKey(Schema.Literals(["revoked", "expired"])),
   last_seen_at: Schema.NullOr(TimeText),
   version: Schema.String,
@@ -103,16 +93,15 @@ export const NodeDetail = Schema.Struct({
   usage: Schema.NullOr(NodeUsage),
   ports_free: Schema.Int,
   servers: Schema.Int,
-  /** The limits that the node does not enforce on plain processes; absent: it enforces all, or runs none. */
+  /** As in {@link HostInfo}. */
   not_enforced: NotEnforced,
-  /** The control plane calls the daemon over plain HTTP beyond loopback; absent: it does not. */
+  /** Set if the control plane calls the daemon over plain HTTP beyond loopback. */
   unencrypted: Schema.optionalKey(Schema.Literal(true)),
   /** Only while the node is drained with `move`. */
   move: Schema.optionalKey(MigrationProgress)
 }).annotate({ identifier: "NodeDetail" })
 export type NodeDetail = typeof NodeDetail.Type
 
-/** Returns the state of a node in a few words, for people. */
 export const nodeState = ({ connected, drained, key, unencrypted, unreachable }: NodeDetail): string => {
   const away = key !== undefined ? `key ${key}` : unreachable === undefined ? "away" : "unreachable"
   return [
@@ -125,7 +114,6 @@ export const nodeState = ({ connected, drained, key, unencrypted, unreachable }:
 /** Returns the hint for a node whose heartbeats arrive and whose daemon cannot be called. */
 export const notCallable = (why: string): string => `Its heartbeats arrive, but it cannot be called: ${why}`
 
-/** The runtimes for software: a container engine, or plain processes. */
 export const RuntimeKind = Schema.Literals(["docker", "process"])
 export type RuntimeKind = typeof RuntimeKind.Type
 

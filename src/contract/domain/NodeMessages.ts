@@ -19,21 +19,16 @@ export const ServerSpec = Schema.Struct({
   definition: ServerDefinition,
   allocations: Allocations,
   /**
-   * Sequence of the last report that the control plane received. A node that lost the server and makes it again
-   * continues from it, so that its reports do not count as repetitions.
+   * The last sequence that the control plane received, so that new reports of a server made again are no repetitions.
    */
   last_sequence: Schema.optionalKey(Schema.Int),
-  /**
-   * The server comes from another node: the daemon fetches its files from the control plane before the server is ready.
-   * The text identifies the migration; files of an earlier one are discarded.
-   */
+  /** Identifies the migration whose files the daemon fetches from the control plane; files of others are discarded. */
   arrival: Schema.optionalKey(Schema.String),
   /**
-   * The time of the definition, ms since the epoch. An existing server takes a definition with a later time than its
-   * own, at once if it is offline, else at its next start. Absent if the definition is that of the creation.
+   * The time of the definition (ms since the epoch), unless it is the first. A server takes a later one, at once if it
+   * is offline, else at its next start.
    */
   defined_at: Schema.optionalKey(Schema.Int),
-  /** The server is to be installed again with the definition. */
   reinstall: Schema.optionalKey(Schema.Literal(true)),
   /** The time of its creation, RFC 3339: of several servers that wait for their start, the oldest comes first. */
   created_at: Schema.optionalKey(Schema.String),
@@ -46,13 +41,11 @@ export type ServerSpec = typeof ServerSpec.Type
 export const TakenPort = Schema.Struct({ ip: NodeKey, port: Port })
 export type TakenPort = typeof TakenPort.Type
 
-/** Bound of the ports of one server. */
 const MOST_PORTS = 64
 
 /** The ports of one server that are taken; none: the daemon asks for the allocations only. */
 export const TakenPorts = Schema.Array(TakenPort).check(Schema.isMaxLength(MOST_PORTS))
 
-/** Bound of the servers of one message to a daemon. */
 export const MOST_CREATIONS = 32
 
 const { definition: _definition, ...ownFields } = ServerSpec.fields
@@ -65,30 +58,27 @@ export const Creations = Schema.Struct({
       ...ownFields,
       /** The place of its definition in `definitions`, from 0. */
       definition: NodeCount,
-      /** The trace of its creation (W3C Trace Context); absent: it is not recorded. */
       traceparent: Schema.optionalKey(Schema.String)
     })
   ).check(Schema.isMaxLength(MOST_CREATIONS))
 }).annotate({ identifier: "Creations" })
 export type Creations = typeof Creations.Type
 
-/** The state of one server on its node. */
 export const DaemonServer = Schema.Struct({
   id: ServerKey,
   status: ServerStatus,
   install: InstallState,
   /**
-   * Reports of this server that the daemon has not sent yet. While there are any, the control plane does not apply
-   * `status` and `install`: the reports bring them, in order.
+   * Reports that the daemon has not sent yet. While there are any, `status` and `install` here are not applied: the
+   * reports bring them, in order.
    */
   unsent_reports: NodeCount,
-  /** The server is held for a migration; absent: it is not. */
   held: Schema.optionalKey(Schema.Boolean),
   /** Absent if no restart is pending or given up. */
   restart: Schema.optionalKey(RestartState),
   /** Absent if the server is up, or if nothing holds or starts it. */
   run: Schema.optionalKey(RunReport),
-  /** Why its last start was refused, if it was. */
+  /** Why its last start was refused, if so. */
   problem: Schema.optionalKey(Problem),
   /** The time of the newest definition that the daemon has, if it was changed since the creation. */
   defined_at: Schema.optionalKey(NodeCount),
@@ -121,14 +111,11 @@ export const HeldServer = Schema.Struct({
 }).annotate({ identifier: "HeldServer" })
 export type HeldServer = typeof HeldServer.Type
 
-/** The servers of one node, those that are being removed included. */
+/** Includes servers that are being removed. */
 const MAX_SERVERS = 50_000
 const MAX_RUNTIMES = 8
 
-/**
- * The registration of a daemon. `registered` checks the texts, the capacity and the allocations, and names the setting
- * to correct.
- */
+/** The registration of a daemon; `registered` checks the values and names the setting to correct. */
 export const Registration = Schema.Struct({
   id: NodeId,
   name: Schema.String,
@@ -140,7 +127,6 @@ export const Registration = Schema.Struct({
   capacity: Capacity,
   runtimes: Schema.Array(RuntimeKind).check(Schema.isMaxLength(MAX_RUNTIMES)),
   system: HostInfo,
-  /** Seconds between two heartbeats. */
   heartbeat_seconds: Schema.optionalKey(NodeShare),
   servers: Schema.Array(DaemonServer).check(Schema.isMaxLength(MAX_SERVERS))
 }).annotate({ identifier: "Registration" })
@@ -155,9 +141,8 @@ export const UnknownServer = Schema.Struct({
 export type UnknownServer = typeof UnknownServer.Type
 
 /**
- * The answer to a registration. `token`: the control plane calls the daemon with it. `delete`: servers that were
- * deleted. `unknown`: servers without a record, as after a restore; the daemon ends them and keeps the files of saved
- * ones. `stopped`: servers that a caller has stopped while the node was away; the daemon does not start them by itself.
+ * The answer to a registration; `token` is for calls to the daemon. The daemon ends `unknown` servers, as after a
+ * restore, but keeps saved files, and starts no `stopped` server by itself.
  */
 export const RegistrationAnswer = Schema.Struct({
   token: Schema.String,
@@ -167,7 +152,6 @@ export const RegistrationAnswer = Schema.Struct({
 }).annotate({ identifier: "RegistrationAnswer" })
 export type RegistrationAnswer = typeof RegistrationAnswer.Type
 
-/** A heartbeat, every 10 s. */
 export const Heartbeat = Schema.Struct({
   boot_id: NodeKey,
   load: NodeShare,
@@ -185,14 +169,10 @@ export type HeartbeatAnswer = typeof HeartbeatAnswer.Type
 
 const reportFields = {
   server_id: ServerKey,
-  /**
-   * Grows with every report of a server, across restarts of its daemon. A repetition has the same number. 0: the report
-   * is live, that is the progress of an installation, and changes nothing.
-   */
+  /** Grows with each report, across restarts. A repetition repeats it; 0 marks live progress, which changes nothing. */
   sequence: NodeCount
 }
 
-/** As in {@link DaemonServer}. */
 const uses = Schema.optionalKey(NodeCount)
 
 /** One change of a server on its node; delivered at least once, in order for each server. */
@@ -203,9 +183,8 @@ export const Report = Schema.Union([
     status: ServerStatus,
     /** Offline between two states (restart, reset): a server that is not saved is not deleted for it. */
     transient: Schema.Boolean,
-    /** Only of `offline`; absent as in {@link DaemonServer}. */
+    /** Only of `offline`. */
     restart: Schema.optionalKey(RestartState),
-    /** As in {@link DaemonServer}. */
     run: Schema.optionalKey(RunReport),
     problem: Schema.optionalKey(Problem),
     uses
@@ -220,10 +199,8 @@ export const Report = Schema.Union([
 ]).annotate({ identifier: "Report" })
 export type Report = typeof Report.Type
 
-/** The sequence of a live report. */
 export const LIVE = 0
 
-/** Bound of the reports of one message. */
 export const MOST_REPORTS = 100
 
 /** Reports of any servers of one node; those of one server are in their order. */
@@ -232,7 +209,6 @@ export const Reports = Schema.Struct({
   reports: Schema.Array(Report).check(Schema.isMaxLength(MOST_REPORTS))
 }).annotate({ identifier: "Reports" })
 
-/** The answer to reports: those that have failed, each as its own message would; all others are durable. */
 export const ReportsAnswer = Schema.Struct({
   failures: Schema.Array(
     Schema.Struct({
@@ -246,7 +222,6 @@ export const ReportsAnswer = Schema.Struct({
 }).annotate({ identifier: "ReportsAnswer" })
 export type ReportsAnswer = typeof ReportsAnswer.Type
 
-/** The power actions of a server. */
 export const PowerAction = Schema.Literals(["start", "stop", "restart", "kill", "pause", "unpause"])
 export type PowerAction = typeof PowerAction.Type
 
@@ -256,7 +231,6 @@ export const InstallReport = Schema.Struct({
   /** Why it does not begin; only while the phase is `pending` and its node cannot be called. */
   waiting_reason: Schema.optionalKey(Schema.String),
   entrypoint: Schema.String,
-  /** Absent if the caller does not ask for it. */
   script: Schema.optionalKey(Schema.String),
   skip_scripts: Schema.Boolean
 }).annotate({ identifier: "InstallReport" })

@@ -13,13 +13,9 @@ const breaks = /[\t\n\v\f\r\u0085\u2028\u2029]+/g
 /** Whether a text has characters that act on a terminal, on a log or on the order of the text. */
 export const hasHostileCharacters = (text: string): boolean => hostile.test(text)
 
-/** Replaces each control and format character. */
 export const replaceHostile = (text: string, by: string): string => text.replace(everyHostile, by)
 
-/**
- * Cuts a text to {@link NODE_TEXT_LENGTH} and marks the cut with `…`. Line breaks and tabs become a space, other control
- * and format characters U+FFFD. Cleaning a clean text changes nothing.
- */
+/** Cuts a text to {@link NODE_TEXT_LENGTH} and replaces line breaks and hostile characters. Idempotent. */
 export const cleanText = (text: string): string => {
   const cut = text.length > NODE_TEXT_LENGTH ? `${text.slice(0, NODE_TEXT_LENGTH - 1)}…` : text
   return hostile.test(cut) ? replaceHostile(cut.replace(breaks, " "), "\ufffd") : cut
@@ -56,10 +52,8 @@ export const NodeKey = Schema.String.check(
 /** The id of a server in a node's message. */
 export const ServerKey = NodeKey.pipe(Schema.brand("ServerId"))
 
-/** A count or a number of bytes. */
 export const NodeCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
-/** A share or a load. */
 export const NodeShare = Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0))
 
 /** The exit code of a process, on any system. */
@@ -113,10 +107,8 @@ const CLOCK_DIFFERENCE = 60_000
 const OLDEST = 30 * 24 * 3600 * 1000
 
 /**
- * Returns the time of an event that a node reports, in the contract's form. The time of receipt replaces a text that is
- * not a time, a time after the receipt, and a time 30 days before it.
- *
- * @param receipt milliseconds since the epoch
+ * Returns an event's time in the contract's form. The time of receipt (ms since the epoch) replaces a text that is no
+ * time, a later time, and a time 30 days before.
  */
 export const timeOfEvent = (text: string, receipt: number): string => {
   const said = readTime(text)

@@ -9,7 +9,6 @@ import { RunPriority, RunRule } from "./Run.ts"
 import { StopTimeout } from "./Software.ts"
 import { nullOr } from "./units.ts"
 
-/** Name of an environment variable. */
 export const EnvName = Schema.String.check(
   Schema.isPattern(/^[A-Za-z_][A-Za-z0-9_]{0,255}$/u, { expected: "the name of an environment variable" })
 )
@@ -27,7 +26,6 @@ export const RestartOverrides = Schema.Struct(optionalInputs(restartFields)).ann
   identifier: "OverridesRestart"
 })
 
-/** {@link LimitOverrides} in the body of a request. */
 const LimitsInput = Schema.Struct({
   ...LimitOverrides.fields,
   memory_limit: optionalInput(MemoryLimitInput)
@@ -36,8 +34,7 @@ const LimitsInput = Schema.Struct({
 const DEEPEST_VALUE = 32
 
 /**
- * Returns the number of values in arrays and objects, at every depth; undefined: they are nested more than
- * {@link DEEPEST_VALUE} deep. Does not recurse itself.
+ * Returns the number of values at every depth, unless they nest deeper than {@link DEEPEST_VALUE}. Does not recurse.
  */
 export const countValues = (value: unknown): number | undefined => {
   let level: ReadonlyArray<unknown> = [value]
@@ -60,7 +57,6 @@ export const ConfigOverride = Schema.Struct({
   )
 })
 
-/** Version of a software: anything printable on one line. */
 export const VersionText = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$/u, { expected: "a version such as 1.21.11" })
 )
@@ -101,13 +97,11 @@ interface Changed extends Struct.Lambda {
     : never
 }
 
-/** A change of fields, each of which is {@link changed}. */
 const changeOf = Struct.map(Struct.lambda<Changed>(changed))
 
 const MOST_FILES = 256
 const MOST_VALUES = 4096
 
-/** Config overrides, or a change of them. */
 type Configs = Readonly<Record<string, { readonly find?: unknown } | null>>
 
 const sizeOf = (configs: Configs) => ({

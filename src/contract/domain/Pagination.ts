@@ -12,11 +12,10 @@ export type Pagination = typeof Pagination.Type
 
 const PageMeta = Schema.Struct({ pagination: Pagination }).annotate({ identifier: "PageMeta" })
 
-/** A page of items. @param identifier of the schema */
+/** @param identifier of the schema */
 export const Paginated = <S extends Schema.Top>(identifier: string, item: S) =>
   Schema.Struct({ meta: PageMeta, data: Schema.Array(item) }).annotate({ identifier })
 
-/** A page of lines. */
 export const LinePage = Paginated("LinePage", Schema.String)
 
 /** A page of console lines. `times`, on request: the time of each line; null: unknown. */
@@ -25,7 +24,6 @@ export const LogPage = Schema.Struct({
   times: Schema.optionalKey(Schema.Array(Schema.NullOr(TimeText)))
 }).annotate({ identifier: "LogPage" })
 
-/** A page and the number of all items. */
 export interface Page<A> {
   readonly items: ReadonlyArray<A>
   readonly total: number
@@ -58,7 +56,6 @@ export const paginatedLog = (
   ...(at.times === true && { times: page.items.map((_, line) => page.times?.[line] ?? null) })
 })
 
-/** Returns a whole number from a query, at most the largest safe integer; 0 for any other text. */
 const wholeNumber = (text: string): number =>
   /^[+-]?\d+$/.test(text) ? Math.min(Number(text), Number.MAX_SAFE_INTEGER) : 0
 

@@ -2,13 +2,10 @@
 import { Schema } from "effect"
 import { NodeCertainTime, NodeText } from "./NodeText.ts"
 
-/** The status of the refusal, as in error bodies. */
 const code = NodeText.annotate({ description: "The status of the refusal as a string, as in error bodies." })
 const hint = NodeText.annotate({ description: "The next step." })
-/** The time of the first refusal with this reason, or of the stop. */
 const since = NodeCertainTime
 
-/** A problem as callers see it. */
 export const ShownProblem = Schema.Struct({ code, detail: NodeText, hint, since }).annotate({
   identifier: "Problem"
 })
@@ -17,11 +14,7 @@ export const ShownProblem = Schema.Struct({ code, detail: NodeText, hint, since 
 export const Problem = Schema.Struct({ code, detail: NodeText, hint, since })
 export type Problem = typeof Problem.Type
 
-/**
- * Returns the problem after a refusal; a repeated refusal keeps the time of the first.
- *
- * @param since RFC 3339
- */
+/** Returns the problem after a refusal; a repeated refusal keeps the time of the first. `since` is RFC 3339. */
 export const problemAfter = (
   before: Problem | null | undefined,
   { detail, hint, status }: { readonly status: number; readonly detail: string; readonly hint: string },

@@ -3,14 +3,12 @@ import { Schema, Struct } from "effect"
 import { definitionIdPattern } from "./Id.ts"
 import { TimeText } from "./nowText.ts"
 
-/** The name of a quota that keys share. */
 export const QuotaName = Schema.String.check(
   Schema.isPattern(definitionIdPattern, { expected: "a name such as team-a ([a-z0-9][a-z0-9_-]{0,62})" })
 )
 
 const amount = (maximum: number) => Schema.Int.check(Schema.isBetween({ minimum: 1, maximum }))
 
-/** The limits of a quota; an absent one limits nothing. */
 export const quotaLimits = {
   max_servers: amount(1_000_000).annotate({ description: "Servers that exist." }),
   max_memory: amount(2 ** 40).annotate({ description: "The sum of their memory limits, in MiB." }),
@@ -18,12 +16,10 @@ export const quotaLimits = {
   max_disk: amount(2 ** 40).annotate({ description: "The sum of their disk limits, in MB." })
 } as const
 
-/** {@link quotaLimits} as optional fields. */
 export const quotaLimitFields = Struct.map(quotaLimits, Schema.optionalKey)
 export const QuotaLimits = Schema.Struct(quotaLimitFields)
 export type QuotaLimits = typeof QuotaLimits.Type
 
-/** A quota limits something. */
 export const limitsSomething = Schema.makeFilter<QuotaLimits>(
   ({ max_cpu, max_disk, max_memory, max_servers }) =>
     [max_servers, max_memory, max_cpu, max_disk].some((limit) => limit !== undefined),
@@ -39,7 +35,6 @@ export const QuotaUse = Schema.Struct({
 }).annotate({ identifier: "QuotaUse" })
 export type QuotaUse = typeof QuotaUse.Type
 
-/** A quota that keys share. */
 export const NamedQuota = Schema.Struct({
   name: QuotaName,
   ...quotaLimitFields,

@@ -7,11 +7,8 @@ import { TimeText } from "./nowText.ts"
 import { Selector } from "./Selector.ts"
 
 /**
- * - `planned`: the leader has not begun
- * - `canary`: the first servers are changed
- * - `running`: servers are changed, or get their earlier definitions back
- * - `paused`: no further server is changed until a caller resumes the rollout
- * - `failed`: all servers were tried, and some failed
+ * `planned` until the leader begins, `canary` for the first servers, `running` also for a rollback, `paused` until a
+ * caller resumes, `failed` if all servers were tried and some failed.
  */
 export const RolloutState = Schema.Literals([
   "planned",
@@ -25,14 +22,12 @@ export const RolloutState = Schema.Literals([
 ])
 export type RolloutState = typeof RolloutState.Type
 
-/** Whether a rollout is over. */
 export const isOver = (state: RolloutState): boolean =>
   state === "done" || state === "failed" || state === "rolled_back" || state === "aborted"
 
 export const Restarting = Schema.Literals(["now", "when_stopped"])
 export const OnFailure = Schema.Literals(["pause", "continue", "rollback"])
 
-/** Servers that are changed at a time, at most. */
 export const MOST_PARALLEL = 50
 
 /** Servers that are changed at a time as a part of those that change. */
@@ -40,11 +35,8 @@ export const Percentage = Schema.String.check(
   Schema.isPattern(/^([1-9][0-9]?|100)%$/, { expected: "a percentage from 1% to 100%" })
 )
 
-/** The choices of the caller. */
 export const RolloutSettings = Schema.Struct({
-  /** Servers that are changed at a time. */
   max_parallel: Schema.Int,
-  /** Servers that are changed before the rollout pauses. */
   canary: Schema.optionalKey(Schema.Int),
   restart: Restarting,
   on_failure: OnFailure,
@@ -57,7 +49,6 @@ export const RolloutSettings = Schema.Struct({
 })
 export type RolloutSettings = typeof RolloutSettings.Type
 
-/** A definition, in short. */
 const RevisionView = Schema.Struct({ revision: Schema.String, version: Schema.String }).annotate({
   identifier: "Revision"
 })
@@ -78,7 +69,6 @@ export const MOST_RECORDED = 100
 export const RolloutOrigin = Schema.Struct({
   /** The selector of the request; of its ids, the first 100. */
   selector: Selector,
-  /** The key of the caller. */
   created_by: Schema.optionalKey(
     Schema.Struct({ key_id: Schema.String, name: Schema.String }).annotate({ identifier: "RolloutCreator" })
   ),
@@ -87,7 +77,6 @@ export const RolloutOrigin = Schema.Struct({
 })
 export type RolloutOrigin = typeof RolloutOrigin.Type
 
-/** The record of a rollout. */
 export const RolloutRecord = Schema.Struct({
   id: Schema.String,
   state: RolloutState,
@@ -97,34 +86,25 @@ export const RolloutRecord = Schema.Struct({
   done: Schema.Int,
   /** Of a rollout that is over: servers that have their earlier definition again. */
   rolled_back: Schema.Int,
-  /** Canaries that have not begun. */
   canary_left: Schema.Int,
   /** Whether the servers get their earlier definitions back. */
   rolling_back: Schema.Boolean,
   /** Why the rollout is paused, or rolls back. */
   reason: Schema.NullOr(Schema.String),
-  /** RFC 3339, UTC, milliseconds. */
   created_at: TimeText,
   finished_at: Schema.NullOr(TimeText),
-  /** The id of the key that has created it, if a key did. */
   created_by: Schema.NullOr(Schema.String),
   origin: RolloutOrigin
 })
 export type RolloutRecord = typeof RolloutRecord.Type
 
-/**
- * - `queued`: its turn has not come
- * - `changing`: it is under way
- * - `waiting`: it has the definition, and a process that was started before
- */
+/** `queued` until its turn, `changing` while under way, `waiting` if a process from before still runs. */
 export const RolloutPhase = Schema.Literals(["queued", "changing", "waiting", "done", "failed"])
 export type RolloutPhase = typeof RolloutPhase.Type
 
-/** A server of a rollout that is not over. */
 export const RolloutServer = Schema.Struct({
   rollout_id: Schema.String,
   server_id: ServerId,
-  /** The order of the servers. */
   position: Schema.Int,
   phase: RolloutPhase,
   /** One more at each repetition and at the rollback: a step of an earlier attempt changes nothing. */
@@ -134,20 +114,16 @@ export const RolloutServer = Schema.Struct({
   earlier: Schema.String,
   /** Whether the server must be up afterwards; null: the attempt has not begun. */
   was_up: Schema.NullOr(Schema.Boolean),
-  /** Whether a caller has stopped it since. */
   stopped: Schema.Boolean,
-  /** When it has got the line before its restart, in milliseconds since the epoch; null: it has not. */
+  /** When it has got the line before its restart, in milliseconds since the epoch, if ever. */
   notified_at: Schema.NullOr(Schema.Int),
-  /** The time of its restart, in milliseconds since the epoch. */
+  /** Milliseconds since the epoch. */
   restarted_at: Schema.NullOr(Schema.Int),
-  /** Its last crash before the restart. */
   crash_before: Schema.NullOr(Schema.String),
-  /** Why it failed. */
   reason: Schema.NullOr(Schema.String)
 })
 export type RolloutServer = typeof RolloutServer.Type
 
-/** Servers of a rollout by phase. */
 export type RolloutCounts = Readonly<Record<RolloutPhase, number>>
 
 export const RolloutFailure = Schema.Struct({ server_id: ServerId, reason: Schema.String }).annotate({
@@ -155,11 +131,9 @@ export const RolloutFailure = Schema.Struct({ server_id: ServerId, reason: Schem
 })
 export type RolloutFailure = typeof RolloutFailure.Type
 
-/** A rollout, as its callers see it. */
 export const Rollout = Schema.Struct({
   id: Schema.String,
   state: RolloutState,
-  /** Why the rollout is paused, or rolls back. */
   reason: Schema.optionalKey(Schema.String),
   ...RolloutSettings.fields,
   ...RolloutOrigin.fields,
@@ -179,7 +153,6 @@ export const Rollout = Schema.Struct({
 }).annotate({ identifier: "Rollout" })
 export type Rollout = typeof Rollout.Type
 
-/** The plan of a rollout. */
 export const RolloutPlan = Schema.Struct({
   total: Schema.Int,
   /** Servers that have the definition already. */
@@ -189,7 +162,6 @@ export const RolloutPlan = Schema.Struct({
     Schema.Struct({
       server_id: ServerId,
       changes: Schema.Array(DefinitionChange),
-      /** Why the server has no definition: the rollout is refused. */
       problem: Schema.optionalKey(Schema.String)
     }).annotate({ identifier: "PlannedChange" })
   )

@@ -3,9 +3,8 @@ import { Schema } from "effect"
 import { NodeCount, NodeText } from "./NodeText.ts"
 
 /**
- * - `unless_stopped` started again if it was up when its daemon, node or machine ended
- * - `always`         also started after its creation, a migration and an upgrade
- * - `manual`         never started by the node itself
+ * A node starts `unless_stopped` servers that were up when it ended, `always` also after a creation, a migration and an
+ * upgrade, and `manual` never.
  */
 export const RunRule = Schema.Literals(["unless_stopped", "always", "manual"]).annotate({
   identifier: "RunRule",
@@ -34,11 +33,9 @@ const DEFAULT_PRIORITY = 50
 export interface Queued {
   readonly id: string
   readonly definition: Ruled
-  /** RFC 3339. */
   readonly created_at?: string
 }
 
-/** The order of starts: by priority, then by age. */
 export const byTurn = (one: Queued, other: Queued): number => {
   const key = ({ created_at = "", id }: Queued) => `${created_at} ${id}`
   const before =
@@ -63,10 +60,7 @@ export const RunState = Schema.Struct({
 })
 export type RunState = typeof RunState.Type
 
-/**
- * Whether an offline server starts after its creation, a migration or an upgrade: its rule is `always`, no caller has
- * stopped it, and it has not been given up after crashes.
- */
+/** Whether an offline server starts after a creation, a migration or an upgrade, unless stopped or given up. */
 export const startsAlways = ({
   definition,
   restart,
@@ -78,7 +72,6 @@ export const startsAlways = ({
 }): boolean =>
   runRuleOf(definition) === "always" && run?.stopped_by === undefined && (restart ?? null) === null
 
-/** The desired state of a server, as callers see it. */
 export const RunView = Schema.Struct({
   run: RunRule,
   stopped_by: Schema.optionalKey(
@@ -98,7 +91,6 @@ export const RestartState = Schema.Union([
 ]).annotate({ identifier: "RestartState" })
 export type RestartState = typeof RestartState.Type
 
-/** Whether a restart is pending. */
 export const isRestartPending = (
   restart: RestartState | null | undefined
 ): restart is Extract<RestartState, { readonly next_at: string }> =>

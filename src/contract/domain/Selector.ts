@@ -33,7 +33,6 @@ export const Selector = Schema.Struct({
   .annotate({ identifier: "Selector" })
 export type Selector = typeof Selector.Type
 
-/** Returns the conditions of a selector on labels. */
 export const labelConditions = ({ labels = [] }: Selector): ReadonlyArray<string> =>
   Array.isArray(labels) ? labels : Object.entries(labels).map(([key, value]) => `${key}=${value}`)
 

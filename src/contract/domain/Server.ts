@@ -22,25 +22,21 @@ export const ServerWarning = Schema.Struct({ code: NodeText, detail: NodeText })
 export type ServerWarning = typeof ServerWarning.Type
 
 /**
- * Live figures of one server (spec 3.7). Percentages are of one thread; `uptime` in ms. Null: the figure
- * is not known.
+ * Live figures of one server (spec 3.7). Percentages are of one thread, `uptime` is in ms, unknown figures are null.
  */
 export const ServerStats = Schema.Struct({
   memory_bytes: Schema.NullOr(NodeCount),
   /** 0: no limit. */
   memory_limit_bytes: NodeCount,
   cpu_absolute: Schema.NullOr(NodeShare),
-  /** 0: no limit. */
   cpu_absolute_limit: NodeShare,
   network: Schema.Struct({ rx_bytes: Schema.NullOr(NodeCount), tx_bytes: Schema.NullOr(NodeCount) }),
   uptime: Schema.NullOr(NodeCount),
   state: ServerStatus,
   disk_bytes: Schema.NullOr(NodeCount),
-  /** 0: no limit. */
   disk_max: NodeCount,
   /** Disk that this instance alone takes, beyond shared files. */
   overlay_bytes: Schema.NullOr(NodeCount),
-  /** Absent if there are none. */
   warnings: Schema.optionalKey(Schema.Array(ServerWarning).check(Schema.isMaxLength(MOST_WARNINGS)))
 }).annotate({ identifier: "ServerStats" })
 export type ServerStats = typeof ServerStats.Type
@@ -51,10 +47,8 @@ export const StatsById = Schema.Record(Schema.String, Schema.NullOr(ServerStats)
 })
 export type StatsById = typeof StatsById.Type
 
-/** Figures of servers; the node of an absent one has not given any. */
 export type FiguresById = ReadonlyMap<ServerId, ServerStats>
 
-/** The address and port of a named port. */
 const NamedPort = Schema.Struct({ ip: Schema.String, port: Schema.Int }).annotate({ identifier: "NamedPort" })
 
 /** Server summary (spec 3.1); the fields from `status` on only with `include=` (spec 3.6). */
@@ -79,10 +73,8 @@ export const Server = Schema.Struct({
   ports: Schema.optionalKey(Schema.Record(Schema.String, NamedPort)),
   /** RFC 3339; null: the server does not expire. */
   expires_at: Schema.optionalKey(Schema.NullOr(TimeText)),
-  /** Null if no restart is pending or given up. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
   run: Schema.optionalKey(RunView),
-  /** Null if the last start was not refused. */
   problem: Schema.optionalKey(Schema.NullOr(ShownProblem)),
   /** `outdated`: today's blueprint and software resolve to another definition. */
   definition: Schema.optionalKey(
@@ -111,11 +103,10 @@ export const Redefinition = Schema.Struct({
   defined_at: Schema.Int,
   /** Whether the node has accepted the definition. */
   delivered: Schema.Boolean,
-  /** The earlier definition that its process and files have; absent: they have the present one. */
+  /** The earlier definition that its process and files still have, if any. */
   used: Schema.optionalKey(ServerDefinition),
   /**
-   * Definitions between `used` and the present one, oldest first: its node may have given one of them to the server, and
-   * the report of that may be under way. Absent if there are none.
+   * Definitions between `used` and the present one, oldest first; the node may already have given one to the server.
    */
   earlier: Schema.optionalKey(
     Schema.Array(Schema.Struct({ defined_at: Schema.Int, definition: ServerDefinition }))
@@ -154,7 +145,6 @@ export const ServerRecord = Schema.Struct({
   allocations: Allocations,
   overrides: Schema.optionalKey(Schema.toType(Overrides)),
   definition: ServerDefinition,
-  /** Absent if the definition is that of the creation. */
   redefinition: Schema.optionalKey(Redefinition),
   status: ServerStatus,
   install: InstallState,
@@ -162,22 +152,20 @@ export const ServerRecord = Schema.Struct({
   start_pending: Schema.Boolean,
   /** Counts only while the server is offline. */
   restart: Schema.optionalKey(Schema.NullOr(RestartState)),
-  /** Null or absent if nothing holds or starts the server. */
   run: Schema.optionalKey(Schema.NullOr(RunState)),
   problem: Schema.optionalKey(Schema.NullOr(Problem)),
   /** Sequence of the last report that was applied; an equal or lower one is a repetition. */
   last_sequence: Schema.Int,
   /** RFC 3339, UTC, milliseconds. */
   created_at: TimeText,
-  /** The time of the last change. */
   updated_at: TimeText,
   name: Schema.optionalKey(Schema.String),
   labels: Labels,
-  /** The time at which the server is deleted; absent: never. */
+  /** The time at which the server is deleted, if any. */
   expires_at: Schema.optionalKey(TimeText),
   /** The id of the key that has created the server, if a key did. */
   created_by: Schema.optionalKey(Schema.String),
-  /** The place of the creation in its trace (`traceparent`), which the installation continues; absent: none. */
+  /** The `traceparent` of the creation, which the installation continues, if any. */
   trace: Schema.optionalKey(Schema.String)
 })
 export type ServerRecord = typeof ServerRecord.Type
@@ -186,7 +174,6 @@ interface HasLimits {
   readonly limits: Limits
 }
 
-/** The fields of a record that determine what is reserved for it. */
 export interface ReservedFields {
   readonly definition: HasLimits
   readonly redefinition?: {

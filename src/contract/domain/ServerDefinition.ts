@@ -7,10 +7,7 @@ import { RuntimeKind } from "./Node.ts"
 import { RunPriority, RunRule } from "./Run.ts"
 import { DEFAULT_STOP_TIMEOUT, InstallScript, ProcessConfiguration } from "./Software.ts"
 
-/**
- * The definition of one server: blueprint, software and overrides, resolved at creation. The record keeps it, so that a
- * reload never changes a server (spec 4).
- */
+/** The definition of one server, resolved at creation and kept, so that no reload changes a server (spec 4). */
 export const ServerDefinition = Schema.Struct({
   blueprint_id: Schema.String,
   software: Schema.String,
@@ -21,7 +18,6 @@ export const ServerDefinition = Schema.Struct({
   install_script: Schema.NullOr(InstallScript),
   limits: Limits,
   ports: Schema.Int,
-  /** The names of the ports, in order; absent: they have none. */
   port_names: Schema.optionalKey(Schema.Array(PortName)),
   /** The software's patches, then the blueprint's, then the overrides', by file, then by key. */
   configs: ConfigPatches,
@@ -32,26 +28,24 @@ export const ServerDefinition = Schema.Struct({
   runtimes: Schema.Array(RuntimeKind),
   placement: PlacementRule,
   restart: RestartRule,
-  /** Absent if the server has no rule; see `runRuleOf`. */
   run: Schema.optionalKey(RunRule),
   priority: Schema.optionalKey(RunPriority),
   save: Schema.Boolean
 }).annotate({ identifier: "ServerDefinition" })
 export type ServerDefinition = typeof ServerDefinition.Type
 
-/** The parts of a definition that callers see: all that other routes show of blueprints and servers. */
+/** The parts of a definition that other routes show to callers. */
 export const DefinitionView = Schema.Struct({
   ...Struct.omit(ServerDefinition.fields, ["configs", "install_script", "process"]),
   stop_timeout: Schema.Finite
 }).annotate({ identifier: "Definition" })
 export type DefinitionView = typeof DefinitionView.Type
 
-/** Config patches and the command line are left out: no other route of a blueprint or server shows them. */
+/** Leaves out config patches and the command line, which no other route shows. */
 export const definitionView = (definition: ServerDefinition): DefinitionView => {
   const { configs: _configs, install_script: _script, process: _process, ...shown } = definition
   return { ...shown, stop_timeout: stopTimeoutOf(definition) }
 }
 
-/** Returns the seconds from a stop of the server to its kill. */
 export const stopTimeoutOf = ({ process }: Pick<ServerDefinition, "process">): number =>
   process.stop_timeout ?? DEFAULT_STOP_TIMEOUT

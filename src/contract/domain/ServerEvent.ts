@@ -11,11 +11,9 @@ const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
 /** The topics that a stream has only if `topics` names them (spec 3.11). */
 const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem"])
 
-/** Names of the public topics. */
 export const Topic = Schema.Literals([...DefaultTopic.literals, ...OptInTopic.literals])
 export type Topic = typeof Topic.Type
 
-/** Whether a stream has the topic only if `topics` names it. */
 export const isOptIn = (topic: Topic): boolean => OptInTopic.literals.some((optIn) => optIn === topic)
 
 /** Payload of a `crash` event; `timestamp` is RFC 3339 in UTC with milliseconds. */
@@ -26,10 +24,7 @@ export const Crash = Schema.Struct({
 }).annotate({ identifier: "Crash" })
 export type Crash = typeof Crash.Type
 
-/**
- * Payload of an `install` event. `step` is in progress, or the one that failed; `progress` of it is from 0 to 1;
- * `reason` says why the installation failed.
- */
+/** Payload of an `install` event: the step in progress or failed, `progress` from 0 to 1, and why it failed. */
 export const InstallProgress = Schema.Struct({
   phase: InstallPhase,
   step: Schema.optionalKey(InstallStepName),
@@ -42,7 +37,6 @@ export type InstallProgress = typeof InstallProgress.Type
 export const Expiring = Schema.Struct({ expires_at: TimeText }).annotate({ identifier: "Expiring" })
 export type Expiring = typeof Expiring.Type
 
-/** The name of a topic's messages in the OpenAPI document, such as `StatusEvent`. */
 export const eventName = (topic: Topic): string => `${topic.charAt(0).toUpperCase()}${topic.slice(1)}Event`
 
 const message = <T extends Topic, S extends Schema.Top>(topic: T, payload: S) =>
@@ -63,10 +57,7 @@ const message = <T extends Topic, S extends Schema.Top>(topic: T, payload: S) =>
     Cursor: Schema.optionalKey(Schema.Int)
   }).annotate({ identifier: eventName(topic) })
 
-/**
- * Message shape of both streams (spec 5.1). `Cursor` is present only if the stream resumes; `server` and `time` are
- * present only with `include`.
- */
+/** Message of both streams (spec 5.1). `Cursor` is there if the stream resumes, `server` and `time` with `include`. */
 export const ServerEvent = Schema.Union([
   message("status", ServerStatus),
   message("crash", Crash),

@@ -12,7 +12,6 @@ export const ServerStatus = Schema.Literals([
 ]).annotate({ identifier: "ServerStatus" })
 export type ServerStatus = typeof ServerStatus.Type
 
-/** The triggers of a status change. */
 export type Trigger =
   | "installed"
   | "install-failed"
@@ -56,8 +55,7 @@ export const next = (from: ServerStatus, on: Trigger): ServerStatus | undefined 
   transitions.find((row) => row.on === on && row.from.includes(from))?.to
 
 /**
- * Whether a node's report `to` fits the table when the record has `from`. A report that does not fit is logged and
- * still applied, because the node is authoritative. `unknown` fits any report.
+ * Whether a report fits the table. One that does not is logged and still applied, because the node is authoritative.
  */
 export const fits = (from: ServerStatus, to: ServerStatus): boolean =>
   from === to || from === "unknown" || transitions.some((row) => row.to === to && row.from.includes(from))

@@ -6,7 +6,6 @@ export const SettingView = Schema.Struct({
   name: Schema.String,
   /** Null for a secret that is set. */
   value: Schema.NullOr(Schema.String),
-  /** The origin of the value. */
   source: Schema.Literals(["default", "environment", "file"])
 }).annotate({ identifier: "Setting" })
 export type SettingView = typeof SettingView.Type

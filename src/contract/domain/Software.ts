@@ -31,9 +31,7 @@ export const StopTimeout = Schema.Finite.check(
 /** The {@link StopTimeout} of software that gives none, in seconds. */
 export const DEFAULT_STOP_TIMEOUT = 30
 
-/** The process of a software: how it starts, stops and is observed. */
 export const ProcessConfiguration = Schema.Struct({
-  /** Command line with placeholders. */
   invocation: Schema.String,
   /** A console line, or a signal such as `^C` or `^SIGTERM`. */
   stop_command: Schema.String,
@@ -41,7 +39,6 @@ export const ProcessConfiguration = Schema.Struct({
   online_signal: Schema.optionalKey(Schema.String),
   /** Seconds to reach the online signal. */
   start_timeout: Schema.Finite,
-  /** If it is absent: {@link DEFAULT_STOP_TIMEOUT}. */
   stop_timeout: Schema.optionalKey(StopTimeout),
   clean_exit: CleanExit,
   /** Whether the process has a pseudo-terminal; by default it has none. */

@@ -5,17 +5,14 @@ import { TimeText } from "./nowText.ts"
 export const SourceView = Schema.Struct({
   id: Schema.String,
   kind: Schema.Literals(["blueprints", "software"]),
-  /** Without user and password. */
   url: Schema.String,
-  /** null: the remote's HEAD. */
   ref: Schema.NullOr(Schema.String),
   path: Schema.String,
   destination: Schema.String,
-  /** The commit whose files are in place; null: none yet. */
+  /** The commit whose files are in place, if any. */
   commit: Schema.NullOr(Schema.String),
-  /** The time at which the files were put in place, RFC 3339. */
   synced_at: Schema.NullOr(TimeText),
-  /** The reason why the last sync failed; null: it succeeded. */
+  /** The reason why the last sync failed, if it did. */
   error: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "Source" })
 export type SourceView = typeof SourceView.Type

@@ -3,7 +3,6 @@ import { labelCondition, PrintableText } from "./Labels.ts"
 import { NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 
-/** Id of a webhook: made by the service, or given by the file. */
 export const WebhookId = Schema.String.check(
   Schema.isPattern(/^[a-z0-9][a-z0-9_-]{0,62}$/u, {
     expected: "an id such as crash-alerts ([a-z0-9][a-z0-9_-]{0,62})"
@@ -43,7 +42,6 @@ export const webhookFields = {
 /** The topics of a webhook that names none. */
 export const DEFAULT_TOPICS: ReadonlyArray<WebhookTopic> = ["status", "crash", "deleted"]
 
-/** The settings of a webhook. */
 export const WebhookSettings = Schema.Struct({
   url: webhookFields.url,
   topics: webhookFields.topics,
@@ -66,12 +64,10 @@ export const Webhook = Schema.Struct({
   cursor: Schema.Int,
   created_at: TimeText,
   failing_since: Schema.optionalKey(TimeText),
-  /** Why the last delivery failed. */
   failure: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "Webhook" })
 export type Webhook = typeof Webhook.Type
 
-/** One attempt to deliver a message. */
 export const WebhookDelivery = Schema.Struct({
   /** `webhook-id` of the message, the same for all attempts. */
   message_id: Schema.String,
@@ -81,9 +77,9 @@ export const WebhookDelivery = Schema.Struct({
   topic: Schema.String,
   at: TimeText,
   duration_ms: Schema.Int,
-  /** Status of the response; absent: there was none. */
+  /** Unset if there was no response. */
   status: Schema.optionalKey(Schema.Int),
-  /** Why the attempt failed; absent: it succeeded. */
+  /** Why the attempt failed, if it did. */
   error: Schema.optionalKey(NodeText)
 }).annotate({ identifier: "WebhookDelivery" })
 export type WebhookDelivery = typeof WebhookDelivery.Type

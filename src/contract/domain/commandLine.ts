@@ -5,9 +5,8 @@ export type Words = { readonly words: ReadonlyArray<string> } | { readonly inval
 const blank = /\s/
 
 /**
- * Returns the words of an invocation. Single quotes keep everything, double quotes everything but `\"` and `\\`, a
- * backslash the next character. `{{...}}` stays whole: placeholders are filled in after the split, so a value never
- * becomes more than one word.
+ * Returns the words of an invocation. `{{...}}` stays whole: placeholders are filled in after the split, so a value
+ * never becomes more than one word.
  */
 export const splitWords = (text: string): Words => {
   const words: Array<string> = []

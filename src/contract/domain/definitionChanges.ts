@@ -29,11 +29,9 @@ const differencesAt = (path: Path, from: Value, to: Value): ReadonlyArray<Differ
   return [...names].flatMap((name) => differencesAt([...path, name], own(from, name), own(to, name)))
 }
 
-/** Returns the names of the fields of a change: `limits.memory_limit`, as in {@link DefinitionChange}. */
 export const fieldNames = (change: Value): ReadonlyArray<string> =>
   differencesAt([], {}, change).map(({ path }) => pathText(path))
 
-/** Returns the values in which two definitions differ. */
 export const differences = (from: ServerDefinition, to: ServerDefinition): ReadonlyArray<Difference> =>
   differencesAt([], from, to)
 
@@ -95,7 +93,6 @@ const needsOf = (
   }
 }
 
-/** Returns the changes from one definition to another, by path. */
 export const changesBetween = (
   from: ServerDefinition,
   to: ServerDefinition
@@ -113,7 +110,6 @@ export const changesBetween = (
     .sort((a, b) => (a.path < b.path ? -1 : 1))
 }
 
-/** Returns a value with the names of its objects sorted. */
 const sorted = (value: Schema.Json): Schema.Json => {
   if (Array.isArray(value)) return value.map(sorted)
   if (!isObject(value)) return value
@@ -132,7 +128,6 @@ const hashOfText = (text: string): string => hash("sha256", text).slice(0, 12)
 const MOST_CHARACTERS = 1024 * 1024
 const texts = new RecentMap<Schema.Json, string>(MOST_CHARACTERS, (_, text) => text.length)
 
-/** {@link sortedText} of a part. */
 const partText = (part: Schema.Json): string => {
   if (typeof part !== "object" || part === null) return JSON.stringify(part)
   const text = texts.get(part) ?? sortedText(part)
@@ -142,10 +137,7 @@ const partText = (part: Schema.Json): string => {
 
 const revisions = new RecentMap<ServerDefinition, string>()
 
-/**
- * Returns a short hash of a definition: equal definitions have the same revision. Definitions share most of their parts,
- * whose texts are kept.
- */
+/** Returns a short hash of a definition. The texts of parts that definitions share are kept. */
 export const revisionOf = (definition: ServerDefinition): string => {
   const known = revisions.get(definition)
   if (known !== undefined) return known

@@ -16,9 +16,7 @@ const OWN = "MUSTER_*"
 
 /** Variables that change how programs are found, loaded or run; a `*` matches any text. */
 const guarded: ReadonlyArray<string> = [
-  // the loader, the C library, and the programs and folders that all others use
   ...["LD_*", "GLIBC_*", "GCONV_PATH", "LOCPATH", "PATH", "HOME", "SHELL", "TMPDIR"],
-  // shells
   ...[
     "BASH_*",
     "BASHOPTS",
@@ -33,11 +31,9 @@ const guarded: ReadonlyArray<string> = [
     "PS4",
     "ZDOTDIR"
   ],
-  // interpreters and virtual machines
   ...["NODE_*", "npm_*", "NPM_*", "BUN_*", "DENO_*", "PYTHON*", "PERL*", "RUBY*", "GEM_*", "BUNDLE_*"],
   ...["LUA*", "PHP*", "*CLASSPATH*", "*JAVA*OPT*", "JAVA_HOME", "JRE_HOME"],
   ...["DOTNET_*", "COMPlus_*", "CORECLR_*", "COR_*", "MONO_*", "ERL_*", "WINEDLL*"],
-  // the network
   ...["*_PROXY", "*_proxy", "SSL_*", "OPENSSL_*", "SSLKEYLOGFILE", "CURL_*", "WGETRC", "GIT_*"]
 ]
 
@@ -55,15 +51,13 @@ const matches = (pattern: string, name: string): boolean => {
   return name.startsWith(first) && name.endsWith(last) && name.length >= from + last.length
 }
 
-/** The variables that a blueprint and its software declare, and the patterns of `env-allow`. */
 export interface DeclaredVariables {
   readonly names: ReadonlySet<string>
   readonly allowed: ReadonlyArray<string>
 }
 
 /**
- * Whether a caller without full rights may set a variable. A name with lower-case letters counts as its upper-case form,
- * too, because a server gets both.
+ * Whether a caller without full rights may set a variable. The upper-case form counts too, because a server gets both.
  */
 export const isDeclared = ({ allowed, names }: DeclaredVariables, name: string): boolean =>
   names.has(name) || names.has(name.toUpperCase()) || allowed.some((one) => matches(one, name))
@@ -105,10 +99,7 @@ export const tooMuch = (env: Readonly<Record<string, string>>): string | undefin
   return bytes > MOST_BYTES ? `expected at most ${MOST_BYTES} bytes in all, found ${bytes}` : undefined
 }
 
-/**
- * Returns variables with those that have lower-case letters in upper case, too, as SLS passes them; a variable of that
- * name takes precedence. Guarded names are left out: whether a caller may set them is decided by their own name.
- */
+/** Adds upper-case forms, as SLS does; given names win, and guarded names count only as callers write them. */
 export const upperCased = (env: Readonly<Record<string, string>>): Readonly<Record<string, string>> => {
   const upper = Object.entries(env).flatMap(([name, value]) => {
     const other = name.toUpperCase()
@@ -118,9 +109,7 @@ export const upperCased = (env: Readonly<Record<string, string>>): Readonly<Reco
 }
 
 /**
- * Returns why a caller may not set a variable; undefined: the caller may. Names are compared exactly, as Linux does.
- *
- * @param allowed `env-allow` of the blueprint
+ * Returns why a caller may not set a variable, if so. Names compare exactly, as Linux does; `allowed` is `env-allow`.
  */
 export const whyNotSet = (name: string, allowed: ReadonlyArray<string>): string | undefined => {
   if (isOfDaemon(name)) return ofDaemon

@@ -1,7 +1,4 @@
-/**
- * The errors that a caller can see: one class per status, so that the derived client decodes exactly the class that the
- * service failed with (spec 1.4).
- */
+/** The errors that callers see, one class per status, so that the derived client decodes the same class (spec 1.4). */
 import { ApiError } from "./ApiError.ts"
 import { isBeginningOfServerId } from "./Id.ts"
 
@@ -18,7 +15,6 @@ export class Unauthorized extends ApiError<Unauthorized>()(
   401,
   "Send the header `Authorization: Bearer <key>`."
 ) {
-  /** The key became invalid during the request. */
   static keyEnded() {
     return new Unauthorized({ detail: "the API key is not valid" })
   }
@@ -76,7 +72,6 @@ export class NotFound extends ApiError<NotFound>()(
       ].join(" ")
     })
   }
-  /** No id of a server begins with a text. */
   static serverBeginning(beginning: string) {
     return new ServerNotFound({
       detail: `server not found: ${beginning}`,
@@ -123,7 +118,6 @@ export class InvalidRequest extends ApiError<InvalidRequest>()(
 export const named = (names: ReadonlyArray<string>, most = 10): string =>
   `${names.slice(0, most).join(", ")}${names.length > most ? ` and ${names.length - most} more` : ""}`
 
-/** Reasons that one error names. */
 export const MOST_REASONS = 10
 
 /** Joins the reasons against one request (spec 1.4): each once, at most {@link MOST_REASONS}. */
@@ -230,10 +224,7 @@ export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Tr
 
 const FULL = "the disk of the database is full"
 
-/**
- * A write for which the database has no room. A route that changes something returns {@link InsufficientStorage} for
- * it; all other code sees an unavailable database.
- */
+/** A write without room: {@link InsufficientStorage} for routes that change, {@link Unavailable} elsewhere. */
 export class DatabaseFull extends Unavailable {
   static of() {
     return new DatabaseFull({

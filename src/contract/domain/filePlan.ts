@@ -1,13 +1,9 @@
-/**
- * The origin and destination of the files of an instance (spec 4.7). Pure: both the check of blueprints
- * and the making of instances use it.
- */
+/** The origin and destination of the files of an instance (spec 4.7), for blueprint checks and instances. */
 import { Result } from "effect"
 import type { Copy, Mount, Volume } from "./Blueprint.ts"
 import { pathParts } from "./filePath.ts"
 import type { ServerDefinition } from "./ServerDefinition.ts"
 
-/** A place in the instance folder. */
 export interface Target {
   readonly parts: ReadonlyArray<string>
   /** As the blueprint writes it. */
@@ -28,11 +24,10 @@ export interface Shared extends Target {
 
 export interface CopyEntry extends Target {
   readonly copy: Copy
-  /** The shared part in which the target lies, which is written to; undefined: none. */
+  /** The shared part in which the target lies, if any. */
   readonly within: Shared | undefined
 }
 
-/** The parts of an instance beside its base. */
 export interface FilePlan {
   readonly cow: ReadonlyArray<CowVolume>
   /** Parents before their children. */
@@ -41,32 +36,25 @@ export interface FilePlan {
   readonly copies: ReadonlyArray<CopyEntry>
 }
 
-/** The fields of a definition from which the plan is made. */
 export type FileDefinition = Pick<ServerDefinition, "volumes" | "mounts" | "copy">
 
 /** An entry that is not possible, or has no effect. */
 export interface FileConflict {
-  /** The same object as in the definition. */
   readonly entry: Volume | Mount | Copy
-  /** The entry that it conflicts with; undefined: its own target is invalid. */
+  /** The entry that it conflicts with, unless its own target is invalid. */
   readonly other: Volume | Mount | undefined
   readonly reason: string
-  /**
-   * Whether no instance is possible: a write would reach files that others use. If one of two entries only hides the
-   * other, the later one counts.
-   */
+  /** Whether a write would reach files that others use. If one entry only hides the other, the later one counts. */
   readonly impossible: boolean
 }
 
 /** A config patch whose file can never be written. */
 export interface PatchConflict {
-  /** The file, as written in the patch. */
   readonly file: string
   readonly other: Volume | Mount
   readonly reason: string
 }
 
-/** A copy that has no effect. */
 export interface HiddenCopy {
   readonly copy: Copy
   readonly reason: string
@@ -94,10 +82,7 @@ const SYSTEM_FOLDERS: ReadonlySet<string> = new Set(
 )
 const KERNEL_FOLDERS: ReadonlySet<string> = new Set(["dev", "proc", "sys"])
 
-/**
- * Returns the path at which a container sees a mount, in addition to its place in the instance folder; undefined: only
- * there, because its target is relative, below the home of containers, or a folder of the system.
- */
+/** Returns where else a container sees a mount, unless the target is relative, below home or a system folder. */
 export const containerPath = ({ target }: Mount): string | undefined => {
   if (!target.startsWith("/") || belowHome(target)) return undefined
   const parts = pathParts(relativeTarget(target))
@@ -111,7 +96,6 @@ export const containerPath = ({ target }: Mount): string | undefined => {
 export const isAbove = (above: ReadonlyArray<string>, parts: ReadonlyArray<string>): boolean =>
   above.length <= parts.length && above.every((part, index) => parts[index] === part)
 
-/** An entry with everything that the rules need. */
 interface Placed extends Target {
   readonly entry: Volume | Mount | Copy
   readonly name: string
@@ -140,16 +124,12 @@ const holderOf = <A>(places: ReadonlyMap<string, A>, parts: ReadonlyArray<string
   return undefined
 }
 
-/** Returns a path for a message. */
 const shown = (path: string): string => `\`${path.length > 80 ? `${path.slice(0, 80)}...` : path}\``
 
 const volumeName = ({ mode, name }: Volume): string => `volume ${shown(name)} (${mode})`
 const mountName = ({ mode, source }: Mount): string => `mount ${shown(source)} (${mode})`
 
-/**
- * Reads the targets of a definition: the place of each entry, the conflicts, and the copies without an effect. A mount at
- * the instance folder itself has no place here: the node mounts its entries (daemon/files/fileContext.ts).
- */
+/** Reads the targets of a definition. A mount at the folder itself is left to daemon/files/fileContext.ts. */
 export const planFiles = (
   definition: FileDefinition
 ): {

@@ -24,7 +24,6 @@ const hex = (value: number, digits: number) => value.toString(16).padStart(digit
 export const auditIdAt = (millis: number): string =>
   hex(Math.min(Math.max(0, Math.ceil(millis)), 2 ** 48 - 1), 12)
 
-/** Returns a new id of an audit entry, as `auditIdPattern` describes it. */
 export const auditId = (millis: number): string => {
   counted = (counted + 1) % COUNTS
   return auditIdAt(millis) + hex(counted, 4) + Buffer.from(idBytes(8)).toString("hex")

@@ -1,10 +1,8 @@
 /** JSON values by path. Pure. */
 import type { Schema } from "effect"
 
-/** A JSON value; undefined: there is none. */
 export type Value = Schema.Json | undefined
 
-/** The names that lead to a value. */
 export type Path = ReadonlyArray<string>
 
 export const isObject = (value: Value): value is Schema.JsonObject =>
@@ -14,7 +12,6 @@ export const isObject = (value: Value): value is Schema.JsonObject =>
 export const own = (value: Value, name: string): Value =>
   isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined
 
-/** A value and its place. */
 export type Assignment = readonly [path: Path, to: Value]
 
 /** Returns an object with other values at paths, the last of each path; undefined removes the field. In linear time. */
@@ -43,5 +40,4 @@ export const pathText = (path: Path): string =>
     )
     .join("")
 
-/** Returns the value at a path. */
 export const at = (value: Value, path: Path): Value => path.reduce(own, value)

@@ -38,7 +38,6 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({ leafHook: descri
 const inCallersTerms = (message: string): string =>
   message.replace(/^Expected [A-Z]\w+(?= \| null$|$)/, "Expected an object")
 
-/** One mistake: where it is, what is expected, and beside an unknown field the known ones. */
 export interface Mistake {
   readonly path: ReadonlyArray<string>
   readonly message: string
@@ -63,14 +62,11 @@ export const mistakesOf = (issue: SchemaIssue.Issue, input?: unknown): ReadonlyA
     return { path, message: told, value, ...(message === UNKNOWN_FIELD ? { known } : {}) }
   })
 
-/** The places of input in a request, by the kind of an error of the framework. */
 export const places = { Params: "path", Query: "query", Headers: "header", Payload: "body" } as const
 export type Place = (typeof places)[keyof typeof places]
 
 export interface Reason {
-  /** The field's path and the expected value. */
   readonly text: string
-  /** The known fields beside an unknown one. */
   readonly known?: ReadonlyArray<string>
 }
 

@@ -22,13 +22,9 @@ const distance = (a: string, b: string): number => {
   return last[b.length] ?? 0
 }
 
-/** The shortest beginning of a candidate that means the candidate. */
 const SHORTEST_BEGINNING = 3
 
-/**
- * The candidate that `word` most likely meant; undefined when none is near. A single word may also mean the first word
- * of a candidate, such as `memory` of `memory_limit`, or be its beginning, such as `stat` of `status`.
- */
+/** Returns the nearest candidate, if any; also by its first word (`memory`) or its beginning (`stat`). */
 export const nearest = (word: string, candidates: ReadonlyArray<string>): string | undefined => {
   const heads = word.includes("_")
     ? []

@@ -1,9 +1,7 @@
 import { Option, Schema, SchemaGetter, Struct } from "effect"
 import { nullOr } from "./units.ts"
 
-/**
- * An optional input field: `null` counts as absent (spec 1.2).
- */
+/** An optional input field; `null` counts as absent (spec 1.2). */
 export const optionalInput = <S extends Schema.Constraint>(schema: S) =>
   Schema.optionalKey(nullOr(schema)).pipe(
     Schema.decodeTo(Schema.optionalKey(Schema.toType(schema)), {
@@ -19,14 +17,11 @@ interface OptionalInput extends Struct.Lambda {
     : never
 }
 
-/** Returns fields as {@link optionalInput}s. */
 export const optionalInputs = Struct.map(Struct.lambda<OptionalInput>(optionalInput))
 
-/** The key of the annotation of {@link describedAs}. */
 export const DESCRIBED_AS = "x-described-as"
 
 /**
- * Annotates a schema with the one that the OpenAPI document shows in its place: a query parameter is text to the service,
- * and an integer, a boolean or a list to its caller.
+ * Annotates a schema with its form in the OpenAPI document: a text query parameter is an integer or list to callers.
  */
 export const describedAs = (schema: Readonly<Record<string, unknown>>) => ({ [DESCRIBED_AS]: schema })

@@ -20,7 +20,6 @@ interface ScriptWords {
 
 const searched = new WeakMap<InstallScript, ScriptWords>()
 
-/** Searches the scripts once: the servers of a definition share them. */
 const wordsIn = (install: InstallScript): ScriptWords => {
   const known = searched.get(install)
   if (known !== undefined) return known
@@ -37,10 +36,7 @@ const wordsIn = (install: InstallScript): ScriptWords => {
 /** Returns the words of an installation's scripts, among which are the names of the variables that they read. */
 export const scriptWords = (install: InstallScript): ReadonlyArray<string> => wordsIn(install).words
 
-/**
- * Returns the names of variables that an installation reads: those that occur in its scripts as a word, in any syntax, and
- * then those that occur in the values of these, because a script may evaluate a value.
- */
+/** Returns the variables that scripts read, then words in their values, which a script may evaluate. */
 export const namesRead = (
   install: InstallScript,
   values: Readonly<Record<string, string>>

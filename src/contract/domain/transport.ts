@@ -3,7 +3,6 @@ export type Transport = "local" | "encrypted" | "plain"
 
 const loopback = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|\[?::1\]?)$/i
 
-/** Whether a host name is this host on every network. */
 export const isLoopback = (host: string): boolean => loopback.test(host)
 
 /** @param url of HTTP, or of a unix socket */

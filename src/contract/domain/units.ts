@@ -18,15 +18,12 @@ const units = {
 } as const satisfies Readonly<Record<string, Readonly<Record<string, number>>>>
 export type Unit = keyof typeof units
 
-/** The annotation of a check that names the unit of its number. */
 const UNIT = "unit"
 
-/** Returns the annotations of a check on a number in this unit. */
 export const inUnit = (unit: Unit): { readonly [UNIT]: Unit } => ({ [UNIT]: unit })
 
 const isUnit = (value: unknown): value is Unit => typeof value === "string" && Object.hasOwn(units, value)
 
-/** Returns the unit that a check of a schema has. */
 export const unitOf = ({ checks }: SchemaAST.AST): Unit | undefined =>
   checks?.map(({ annotations }) => annotations?.[UNIT]).find(isUnit)
 

@@ -10,9 +10,8 @@ import type {
 } from "../domain/NodeMessages.ts"
 
 /**
- * The control plane cannot accept the message now; the daemon repeats it. `refuses` names what it refuses:
- * every message of this `node` until it registers again, or this `message` for good. `busy`: the node waits for
- * a second.
+ * The daemon must repeat the message. `refuses` names the refused messages: all of the `node` until it registers, or
+ * this one for good. `busy`: wait a second.
  */
 export class ControlPlaneUnavailable extends Data.TaggedError("ControlPlaneUnavailable")<{
   readonly detail: string
@@ -33,34 +32,24 @@ export class ControlPlane extends Context.Service<
   {
     register(registration: Registration): Effect.Effect<RegistrationAnswer, ControlPlaneUnavailable>
     heartbeat(node_id: NodeId, heartbeat: Heartbeat): Effect.Effect<void, ControlPlaneError>
-    /** Deregisters the node. */
     disconnect(node_id: NodeId, boot_id: string): Effect.Effect<void, ControlPlaneError>
     /**
-     * Applies reports, those of one server in their order; returns the failure of each, or undefined. A report
-     * succeeds once it is durable, repeated, or about a deleted server. A failure ends the reports of its
-     * server.
-     *
-     * @param reports at most `MOST_REPORTS`
+     * Applies at most `MOST_REPORTS` reports, in order for each server, and returns each failure, which ends the
+     * reports of its server. Repeated reports and those of deleted servers succeed.
      */
     reports(
       node_id: NodeId,
       boot_id: string,
       reports: ReadonlyArray<Report>
     ): Effect.Effect<ReadonlyArray<ControlPlaneError | undefined>, ControlPlaneError>
-    /**
-     * Replaces ports of a server that a program of the node has; returns the allocations of the record. A repetition
-     * changes nothing: ports that the server does not have any more are ignored. Fails at once if no port is free.
-     */
+    /** Replaces ports that a program has. Idempotent: ports that the server lost are ignored. Fails if none is free. */
     replacePorts(
       node_id: NodeId,
       boot_id: string,
       server_id: ServerId,
       taken: ReadonlyArray<TakenPort>
     ): Effect.Effect<Allocations, ControlPlaneError>
-    /**
-     * The files of a server that migrates to this node (`Daemon.files` of the source node). An incomplete transfer ends
-     * with a failure. Fails at once while the source node is not connected, and for other servers.
-     */
+    /** The files of a server that migrates to this node. Fails if incomplete, or while the source is away. */
     files(
       node_id: NodeId,
       server_id: ServerId

@@ -36,29 +36,26 @@ export interface LinesRequest {
 }
 
 /**
- * The calls from the control plane to a daemon (spec 9.4), in process or over HTTP.
- * Unknown servers are `DaemonRefused` 404, wrong states 409.
+ * The calls from the control plane to a daemon (spec 9.4). Unknown servers are `DaemonRefused` 404, wrong states 409.
  */
 export interface Daemon {
   readonly system: Effect.Effect<SystemInfo, DaemonError>
   /** Makes the node register again soon: the control plane has just started. */
   readonly register: Effect.Effect<void, DaemonError>
   /**
-   * Creates a server. Idempotent by id: an existing server returns its state, and an unfinished installation continues.
-   * An existing server takes a later definition (`ServerSpec.defined_at`).
+   * Creates a server. Idempotent by id: an unfinished installation continues, and a later `ServerSpec.defined_at` is
+   * taken.
    */
   create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError>
-  /** Returns the state of a server. */
   find(id: ServerId): Effect.Effect<DaemonServer, DaemonError>
   /**
-   * Ends the process and removes the files. Idempotent: an unknown id is no error. `moved`: the server was migrated to
-   * another node, and its remains are removed; files that were not handed over with {@link hold} are kept aside.
+   * Ends the process and removes the files; idempotent. `moved`: after a migration, files that {@link hold} did not
+   * hand over are kept aside.
    */
   remove(id: ServerId, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
   /**
-   * Returns once the action is accepted, with the sequence of the newest report of the server that is not acknowledged, if
-   * there is one. `wait_seconds`: the time until a stop becomes a kill. `by`: the caller, whose stop holds until the next
-   * start.
+   * Returns once the action is accepted, with the sequence of the newest unacknowledged report, if any. `wait_seconds`
+   * is the time until the kill, `by` the caller, whose stop holds until the next start.
    */
   power(
     id: ServerId,
@@ -73,14 +70,11 @@ export interface Daemon {
   /** Runs the install script again; only while offline. */
   reinstall(id: ServerId): Effect.Effect<void, DaemonError>
   /**
-   * With `held`, the server is not started, reset or reinstalled until the hold is released, also after a restart of
-   * the daemon; its files do not change once it is offline. 409 while the daemon works on its files.
+   * While held, also across restarts, a server is not started, reset or reinstalled, and its files rest once offline.
+   * 409 while the daemon works on its files.
    */
   hold(id: ServerId, held: boolean): Effect.Effect<HeldServer, DaemonError>
-  /**
-   * The files of a held server that is offline, as an archive without volumes and mounts. An incomplete archive ends
-   * with a failure. There is no deadline, but the stream fails if no bytes arrive.
-   */
+  /** The files of a held offline server, without volumes and mounts. No deadline, but a stalled archive fails. */
   files(id: ServerId): Effect.Effect<Stream.Stream<Uint8Array, DaemonError>, DaemonError, Scope.Scope>
   status(id: ServerId): Effect.Effect<ServerStatus, DaemonError>
   stats(

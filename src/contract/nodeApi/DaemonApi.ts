@@ -40,7 +40,6 @@ const refusals = [NotFound, Conflict] as const
 /** The header of an accepted power action or reset that has the sequence of the newest report to come. */
 export const SEQUENCE_HEADER = "x-muster-sequence"
 
-/** Servers of one call for figures. */
 export const MOST_STATS = 10_000
 
 /** Seconds after which a stop becomes a kill. */
@@ -158,7 +157,6 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
   .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })
   .annotateMerge(OpenApi.annotations({ title: "Daemon" })) {}
 
-/** The whole HTTP interface of a daemon. */
 export class DaemonApi extends HttpApi.make("muster-daemon")
   .add(DaemonGroup.prefix("/api"))
   .middleware(Failures)

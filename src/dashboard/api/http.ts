@@ -10,7 +10,7 @@ const ITEM = "muster.key"
 /** Milliseconds after which a request counts as failed; waiting routes are not used. */
 const TIMEOUT = 40_000
 
-/** The key; undefined: the page is signed out. */
+/** The key, unless the page is signed out. */
 export const key = signal<string | undefined>(sessionStorage.getItem(ITEM) ?? undefined)
 
 /** Why the last session ended, for the sign-in form. */
@@ -27,7 +27,6 @@ export const forgetKey = (reason: string): void => {
   key.value = undefined
 }
 
-/** A failed request; `code` 0: no response. */
 export interface Failure {
   readonly ok: false
   readonly code: number
@@ -70,12 +69,10 @@ const unreachable: Failure = {
   hint: "The dashboard tries again by itself."
 }
 
-/** Options of {@link request}. */
 export interface RequestOptions {
   readonly body?: unknown
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal
-  /** A key in place of that of the tab. */
   readonly key?: string
 }
 
@@ -117,14 +114,9 @@ export const get = <A>(path: string, signal?: AbortSignal): Promise<Reply<A>> =>
 export const post = <A>(path: string, body?: unknown): Promise<Reply<A>> =>
   request<A>("POST", path, body === undefined ? {} : { body })
 
-/** One path segment. */
 export const segment = encodeURIComponent
 
-/**
- * Sends a request while its caller is on the page, and again when one of `again` changes. Returns the last answer.
- *
- * @param send undefined: nothing is sent
- */
+/** Sends a request while its caller is on the page, and again when `again` changes. Without `send`, nothing is sent. */
 export const useReply = <A>(
   send: ((signal: AbortSignal) => Promise<Reply<A>>) | undefined,
   again: ReadonlyArray<unknown>

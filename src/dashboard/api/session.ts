@@ -1,24 +1,19 @@
-/** The caller of this tab and its rights. */
 import { signal } from "@preact/signals"
 import { endedBecause, forgetKey, get, type Reply, rememberKey, request, useGet } from "./http.ts"
 import type { Blueprint, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
 
-/** The key of the session. */
 export interface Caller {
   readonly id: string
   readonly name: string
   readonly scope: string
   readonly rights: ReadonlyArray<Right>
-  /** Ids of the servers that the key may read; absent: not limited so. */
+  /** Ids of the servers that the key may read, if limited. */
   readonly servers?: ReadonlyArray<string>
-  /** Blueprints whose servers it may read; absent: not limited so. */
   readonly blueprints?: ReadonlyArray<string>
-  /** Labels that all of its servers have; absent: not limited so. */
+  /** Labels that all of its servers have, if limited. */
   readonly labels?: Readonly<Record<string, string>>
   readonly max_servers?: number
-  /** MiB. */
   readonly max_memory?: number
-  /** The quota that the key shares with others. */
   readonly quota?: QuotaLimits & { readonly name: string; readonly used?: QuotaUse }
 }
 
@@ -36,7 +31,6 @@ export const signIn = async (text: string): Promise<string | undefined> => {
   return undefined
 }
 
-/** Reads the rights of a key that the tab has already. */
 export const resumeSession = async (): Promise<boolean> => {
   const reply = await get<Caller>(SELF)
   if (!reply.ok) {
@@ -52,7 +46,6 @@ export const signOut = (reason = ""): void => {
   forgetKey(reason)
 }
 
-/** Whether the key is limited to some servers. */
 const isLimited = ({ blueprints, labels, servers }: Caller): boolean =>
   servers !== undefined || blueprints !== undefined || labels !== undefined
 
@@ -72,7 +65,7 @@ export const whyNot = (right: Right | "drain"): string | undefined => {
     : undefined
 }
 
-/** Returns why the key may not do a power action, or `undefined` if it may. */
+/** Returns why the key may not do a power action, if so. */
 export const whyNoPower = (action: Power): string | undefined =>
   whyNot(action === "unpause" ? "pause" : action)
 
@@ -87,7 +80,7 @@ export const amounts = [
   ["max_disk", "disk", "MB of disk"]
 ] as const
 
-/** The limits of a quota in words, with their use. */
+/** Returns the limits of a quota and their use. */
 export const quotaText = (quota: QuotaLimits & { readonly used?: QuotaUse }): string =>
   amounts
     .flatMap(([max, use, unit]) => {

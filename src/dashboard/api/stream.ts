@@ -9,7 +9,7 @@ export type Ending =
 
 export interface OpenStream {
   readonly close: () => void
-  /** Sends a text; false: the stream is not open. */
+  /** Sends a text; returns false unless the stream is open. */
   readonly send: (text: string) => boolean
 }
 
@@ -31,7 +31,6 @@ const socketAddress = (path: string, ticket: string): string => {
 const isFinal = (status: number): boolean =>
   status >= 400 && status < 500 && status !== 408 && status !== 426 && status !== 429
 
-/** Milliseconds in which a handshake must complete. */
 const HANDSHAKE = 20_000
 
 /** Asks for the reason of a handshake that failed, which browsers do not show. */
@@ -53,12 +52,7 @@ const reasonOf = async (probe: string): Promise<Ending> => {
   }
 }
 
-/**
- * Opens a stream.
- *
- * @param path  the path of the WebSocket with its query
- * @param probe the path of a GET that fails as the handshake does
- */
+/** Opens a stream. A GET of `probe` fails as the handshake does, and so gives its reason. */
 export const openStream = (path: string, probe: string, handlers: StreamHandlers): OpenStream => {
   let socket: WebSocket | undefined
   let isClosed = false

@@ -1,7 +1,4 @@
-/**
- * The bodies of the API that the dashboard reads. The types are those of the contract; the page comes from the service
- * that answers, so that it reads bodies without a second check.
- */
+/** The bodies that the dashboard reads, unchecked: the service that sent the page also answers. */
 export type { CreationPlan } from "../../contract/api/ServersGroup.ts"
 export type { AuditEntry } from "../../contract/domain/AuditEntry.ts"
 export type { BlueprintView as Blueprint } from "../../contract/domain/Blueprint.ts"

@@ -7,7 +7,6 @@ interface Parts {
   readonly xterm: typeof import("../late/xterm.ts")
 }
 
-/** Attempts before a part counts as missing. */
 const ATTEMPTS = 3
 
 const loaded: Partial<Parts> = {}
@@ -42,11 +41,9 @@ const loadOnce = (name: keyof Parts): Promise<boolean> => {
   return under
 }
 
-/** A part of the page's code. */
 export interface LoadedPart<N extends keyof Parts> {
-  /** Undefined until the part is loaded. */
   readonly part: Parts[N] | undefined
-  /** Tries again; undefined: the part has not failed. */
+  /** Tries again, if the part has failed. */
   readonly again: (() => void) | undefined
 }
 

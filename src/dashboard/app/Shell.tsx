@@ -15,7 +15,6 @@ import { showShortcuts } from "./shortcuts.tsx"
 
 const words = { loading: "Loading", live: "Live", reconnecting: "Reconnecting", ended: "Ended" } as const
 
-/** The state of the stream of changes; a click tries again at once. */
 const ConnectionState = (): View => {
   const { detail, state } = connection.value
   return (
@@ -126,7 +125,6 @@ const Announcer = (): View => (
   </div>
 )
 
-/** The frame of every page: the bar, messages and dialogs. */
 export const Shell = ({ children }: { readonly children?: ComponentChildren }): View => {
   useSignalEffect(() => {
     const { detail, state } = connection.value

@@ -50,7 +50,6 @@ const places: Readonly<Record<string, () => string>> = {
 
 let isAfterG = false
 
-/** Acts on keys that work on every page. */
 const onKeyDown = (event: KeyboardEvent): void => {
   if (caller.value === undefined || event.ctrlKey || event.metaKey || event.altKey) return
   if (document.querySelector("dialog[open]") !== null) return

@@ -34,7 +34,6 @@ export const shortDuration = (milliseconds: number): string =>
 
 export const ago = (time: string, now: number): string => `${duration(now - Date.parse(time))} ago`
 
-/** The time of day, to the second. */
 export const clock = (time: string): string => new Date(time).toLocaleTimeString([], { hour12: false })
 
 export const dateTime = (time: string): string =>
@@ -42,6 +41,5 @@ export const dateTime = (time: string): string =>
 
 export const count = (number: number): string => number.toLocaleString("en")
 
-/** A number with its noun. */
 export const counted = (number: number, noun: string): string =>
   `${count(number)} ${noun}${number === 1 ? "" : "s"}`

@@ -1,6 +1,5 @@
 import type { View } from "./el.ts"
 
-/** Paths of a 16 by 16 grid, drawn as lines. */
 const paths = {
   check: "M3.5 8.5l3 3 6-7",
   close: "M4 4l8 8M12 4l-8 8",

@@ -56,7 +56,6 @@ const meanings = {
   audit: "The newest 200 requests that change something, refused ones too"
 } as const
 
-/** The limit of the list, and the time at which it begins. */
 const liveMeaning = (): string => {
   const first = feed.value.at(-1)?.event.Data.time
   return `At most ${MOST_EVENTS}, as they happen${first === undefined ? "" : `; the oldest is of ${dateTime(first)}`}`
@@ -64,7 +63,6 @@ const liveMeaning = (): string => {
 
 const isPart = (text: string): text is keyof typeof parts => Object.hasOwn(parts, text)
 
-/** The newest events, crashes and requests. */
 export const EventsPage = ({ tab }: { readonly tab: string }): View => {
   const part = isPart(tab) ? tab : ""
   const crashed = feed.value.reduce((sum, { event }) => sum + (event.Topic === "crash" ? 1 : 0), 0)

@@ -80,7 +80,6 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
   )
 }
 
-/** All nodes with their load, hosts and drains. */
 export const NodesPage = (): View => {
   const held = portsInUse()
   const all = nodes.value

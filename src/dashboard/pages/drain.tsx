@@ -25,7 +25,6 @@ export const drain = async (
   void readNodes()
 }
 
-/** The destinations and the servers that stay. */
 const Plan = ({ plan }: { readonly plan: DrainPlan }): View => {
   const to = new Map<string, number>()
   for (const { to_name } of plan.migrations) to.set(to_name, (to.get(to_name) ?? 0) + 1)
@@ -109,6 +108,5 @@ const ConfirmDrain = ({
   )
 }
 
-/** Asks whether to drain a node, and shows where its servers would go. */
 export const confirmDrain = (node: NodeDetail): void =>
   openDialog((onClose) => <ConfirmDrain node={node} onClose={onClose} />)

@@ -8,7 +8,6 @@ import { eventItem, serverLink } from "./eventList.tsx"
 
 /** Milliseconds between two readings. */
 const EVERY = 10_000
-/** Entries that the list shows. */
 const MOST = 200
 
 const objectOf = ({ object: { count, id, kind } }: AuditEntry): View | string => {
@@ -42,10 +41,7 @@ const Entry = (entry: AuditEntry): View => {
   })
 }
 
-/**
- * The newest entries of the audit log, of one object unless it is empty, without tickets; only keys of the scope AppAdmin
- * read it.
- */
+/** The newest audit entries, without tickets, of one object unless empty; for the scope AppAdmin only. */
 export const AuditList = ({ object }: { readonly object: string }): View => {
   const [tick] = useTick(EVERY)
   const reply = useGet<ReadonlyArray<AuditEntry>>(

@@ -7,7 +7,7 @@ import { icon } from "../dom/icons.tsx"
 import { tell } from "../state/notices.ts"
 import { action } from "./parts.tsx"
 
-/** The dialog that is open, as a function that draws it; undefined: none. */
+/** Draws the open dialog, if any. */
 const opened = signal<((close: () => void) => ComponentChildren) | undefined>(undefined)
 
 /** Opens a dialog, which replaces an open one. */
@@ -19,7 +19,6 @@ export const closeDialog = (): void => {
   opened.value = undefined
 }
 
-/** The place of dialogs in the page. */
 export const Dialogs = (): ComponentChildren => opened.value?.(closeDialog) ?? null
 
 /** A modal dialog; the browser keeps the focus in it, and Escape closes it. */
@@ -72,9 +71,7 @@ export const show = (
 /** A dialog with a form. Enter submits it; a refusal is shown in it, and success closes it. */
 export const FormDialog = <A,>(props: {
   readonly title: string
-  /** The text of the button that submits. */
   readonly button: string
-  /** Why the form cannot be submitted. */
   readonly whyNot?: string | undefined
   readonly onSubmit: () => Promise<Reply<A>>
   readonly onDone: (body: A) => void
@@ -113,7 +110,6 @@ export const FormDialog = <A,>(props: {
   )
 }
 
-/** The buttons of a dialog: one closes it, the other closes it and acts. */
 export const dialogActions = (
   close: () => void,
   button: Parameters<typeof action>[0] & { readonly onClick: () => void },
@@ -131,7 +127,6 @@ export const dialogActions = (
   </div>
 )
 
-/** Asks before a change that cannot be undone. */
 export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
   show(title, (close) => [
     <p>{text}</p>,

@@ -7,7 +7,6 @@ export interface MenuItem {
   readonly text: string
   readonly onChoose: () => void
   readonly isDangerous?: boolean
-  /** Why the item cannot be chosen; absent: it can. */
   readonly whyNot?: string | undefined
 }
 

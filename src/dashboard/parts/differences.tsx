@@ -1,19 +1,16 @@
 import type { DefinitionChange } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
 
-/** A changed value; undefined or null: it is absent. */
 export interface Difference {
   readonly path: string
   readonly from: unknown
   readonly to: unknown
-  /** When it takes effect; absent: not shown. */
   readonly note?: string
 }
 
 const textOf = (value: unknown): string =>
   value === undefined || value === null ? "—" : typeof value === "string" ? value : JSON.stringify(value)
 
-/** Old and new values side by side. */
 export const differences = (all: ReadonlyArray<Difference>): View => (
   <div class="scroll" tabIndex={0} role="region" aria-label="Differences">
     <table class="differences">

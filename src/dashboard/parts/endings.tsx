@@ -7,7 +7,6 @@ import { titleOf } from "../state/rows.ts"
 import { rows } from "../state/servers.ts"
 import { confirm } from "./Dialog.tsx"
 
-/** The mark of a server that is not saved. */
 export const notSaved = (): View => (
   <span class="tag" title="The server is deleted with its files once it has stopped.">
     not saved

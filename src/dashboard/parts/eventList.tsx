@@ -1,5 +1,3 @@
-/** A list of events. */
-
 import type { ComponentChildren } from "preact"
 import type { ServerEvent } from "../api/types.ts"
 import { classes, type View } from "../dom/el.ts"
@@ -9,7 +7,6 @@ import type { FeedEvent } from "../state/feed.ts"
 import { addressOf, follow } from "../state/router.ts"
 import { problemText } from "../state/rows.ts"
 
-/** The words for an event, and the colour that goes with it. */
 export const wordsOf = (event: ServerEvent): readonly [string, string] => {
   switch (event.Topic) {
     case "status":
@@ -36,7 +33,6 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
   }
 }
 
-/** A link to the page of a server. */
 export const serverLink = (id: string, name: string): View => (
   <a href={addressOf.server(id)} class="server-link" onClick={follow}>
     {name}
@@ -87,7 +83,6 @@ const Item = ({ event, name }: FeedEvent): View => {
   })
 }
 
-/** A list of events, newest first. */
 export const eventList = (events: ReadonlyArray<FeedEvent>): View => (
   <ol class="events card" aria-label="Events, newest first">
     {events.map(Item)}

@@ -13,7 +13,6 @@ export const numberIn = (text: string, unit = 1): number | string => {
 interface FieldProps {
   readonly label: string
   readonly hint?: string | undefined
-  /** Why the value is not accepted, in place of the hint. */
   readonly problem?: string | undefined
   readonly kind: FieldKind
   readonly choices?: ReadonlyArray<readonly [string, string]> | undefined
@@ -23,7 +22,6 @@ interface FieldProps {
   readonly onChange: (text: string) => void
 }
 
-/** A labelled field of a form. */
 export const FieldInput = (props: FieldProps): View => {
   const id = useId()
   const changed = onText(props.onChange)
@@ -105,7 +103,6 @@ export const useForm = <Form extends object>(empty: Form | (() => Form)) => {
   return { values, set, field }
 }
 
-/** A checkbox with its text. */
 export const checkField = (text: string, isChecked: boolean, onChange: () => void): View => (
   <label key={text} class="across check-field">
     <input type="checkbox" checked={isChecked} onChange={onChange} />
@@ -113,7 +110,6 @@ export const checkField = (text: string, isChecked: boolean, onChange: () => voi
   </label>
 )
 
-/** Checkboxes of a list; any number of them may be checked. */
 export const checks = <A extends string>(props: {
   readonly name: string
   readonly choices: ReadonlyArray<readonly [A, string]>

@@ -8,7 +8,6 @@ import { listAddress } from "../state/filter.ts"
 import { announce, failed } from "../state/notices.ts"
 import { follow } from "../state/router.ts"
 
-/** A status with its colour and its word. */
 export const status = (text: string, className = text): View => (
   <span class={classes("status", `is-${className}`)}>
     <span class="dot" aria-hidden="true" />
@@ -52,7 +51,6 @@ const copyOnClick =
     })
   }
 
-/** A text that a click copies. */
 export const copyable = (text: string, tabIndex = 0): View => (
   <button
     type="button"
@@ -160,14 +158,12 @@ export const listing = (columns: ReadonlyArray<string>, rows: ComponentChildren,
   </table>
 )
 
-/** A short text in a frame, such as a label of a server. */
 export const label = (text: string): View => (
   <span key={text} class="label" title={text}>
     {text}
   </span>
 )
 
-/** The way from the page of a server to the list. */
 export const backToList = (): ComponentChildren => [
   <a class="back" href={listAddress()} onClick={follow} aria-label="Back to the list of servers">
     Servers
@@ -177,7 +173,6 @@ export const backToList = (): ComponentChildren => [
   </span>
 ]
 
-/** A name with its value, for a list of facts. */
 export const fact = (name: string, value: ComponentChildren): View => (
   <div key={name}>
     <dt>{name}</dt>

@@ -1,4 +1,3 @@
-/** The actions on servers, one or many. */
 import { type Reply, request, segment } from "../api/http.ts"
 import type { Power } from "../api/types.ts"
 import { counted } from "../dom/format.ts"

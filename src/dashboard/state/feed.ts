@@ -2,12 +2,10 @@
 import { signal } from "@preact/signals"
 import type { ServerEvent } from "../api/types.ts"
 
-/** Events that the page keeps. */
 export const MOST_EVENTS = 500
 
 export interface FeedEvent {
   readonly event: ServerEvent
-  /** The name of the server when the event came; empty: none. */
   readonly name: string
 }
 

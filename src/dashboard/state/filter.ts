@@ -48,7 +48,6 @@ const filterOf = (search: string): Filter => {
 
 export const filter = signal<Filter>(location.pathname === "/dashboard" ? filterOf(location.search) : none)
 
-/** The query of the page's address. */
 export const queryOf = ({ descending, sort, ...words }: Filter): string => {
   const query = new URLSearchParams()
   for (const [name, value] of Object.entries(words)) if (value !== "") query.set(name, value)
@@ -60,7 +59,6 @@ export const queryOf = ({ descending, sort, ...words }: Filter): string => {
 export const isFiltered = ({ blueprint, node, q, status }: Filter): boolean =>
   q !== "" || status !== "" || blueprint !== "" || node !== ""
 
-/** The address of the list with its filter. */
 export const listAddress = (): string => addressOf.servers(queryOf(filter.value))
 
 export const setFilter = (change: Partial<Filter>): void => {
@@ -75,7 +73,6 @@ window.addEventListener("popstate", () => {
   if (location.pathname === "/dashboard") filter.value = filterOf(location.search)
 })
 
-/** Splits a search into the conditions on labels and the words. */
 const termsOf = (q: string) => {
   const terms = q.trim().toLowerCase().split(/\s+/).filter(Boolean)
   const labels = terms.filter((term) => term.startsWith("label:")).map((term) => term.slice("label:".length))
@@ -92,7 +89,6 @@ const hasLabel = (row: Row, condition: string): boolean => {
 export const hasFailed = ({ crashedAt, phase, problem, status }: Row): boolean =>
   phase === "failed" || status === "unknown" || (status === "offline" && (crashedAt !== "" || problem !== ""))
 
-/** Returns the test of a filter. */
 export const matcherOf = ({ blueprint, node, q, status }: Filter): ((row: Row) => boolean) => {
   const { labels, words } = termsOf(q)
   return (row) =>

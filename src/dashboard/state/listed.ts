@@ -12,7 +12,6 @@ const EVERY = 250
 /** Milliseconds between two readings of all figures, while the list is sorted by them. */
 const FIGURES = 15_000
 
-/** Ids in the order of the list. */
 export const listed = signal<ReadonlyArray<string>>([])
 /** Servers by status, of all; `failed`: those that need a look. */
 export const tallies = signal<Readonly<Record<string, number>>>({})

@@ -17,10 +17,8 @@ const HIDDEN = 1000
 
 const TOPICS = "topics=status,crash,deleted,install,expiring,problem&include=server,time"
 
-/** The connection as the page shows it. */
 export interface Connection {
   readonly state: "loading" | "live" | "reconnecting" | "ended"
-  /** The text of the state on the page. */
   readonly detail: string
 }
 
@@ -30,7 +28,6 @@ let stream: OpenStream | undefined
 let cursor = 0
 /** Events up to here are history: the list has them. */
 let listed = 0
-/** Whether a stream has opened since {@link connect}. */
 let hasOpened = false
 let attempt = 0
 let retry: ReturnType<typeof setTimeout> | undefined
@@ -44,7 +41,6 @@ export const onEvent = (listener: (event: ServerEvent) => void): (() => void) =>
   return () => listeners.delete(listener)
 }
 
-/** Returns the row after an event. */
 const rowAfter = (row: Row, event: ServerEvent): Row => {
   const { server, time } = event.Data
   const placed = server === undefined || server === null ? row : withSummary(row, server)
@@ -182,7 +178,6 @@ const resume = (): void => {
   open(`Resumed after change ${cursor}`)
 }
 
-/** Begins with the list. */
 export const connect = (): void => {
   attempt = 0
   hasOpened = false

@@ -7,10 +7,8 @@ import { whileVisible } from "./whileVisible.ts"
 
 const EVERY = 5000
 
-/** Nodes that are read at the same time. */
 const AT_ONCE = 4
 
-/** By name. */
 export const nodes = signal<ReadonlyArray<NodeDetail>>([])
 export const areNodesLoaded = signal(false)
 /** The time of the last reading, in milliseconds. */

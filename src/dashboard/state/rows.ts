@@ -3,10 +3,8 @@
 import type { InstallPhase, Server, ServerStatus } from "../api/types.ts"
 import { withActions } from "../dom/routeActions.ts"
 
-/** A server in the list. */
 export interface Row {
   readonly id: string
-  /** Empty if the server has no name. */
   readonly name: string
   readonly blueprint: string
   readonly nodeId: string
@@ -27,7 +25,6 @@ export interface Row {
   readonly createdAt: string
   /** The time of the last crash if it was in the last day and is not known to be over; empty: none. */
   readonly crashedAt: string
-  /** A restart after a crash is pending. */
   readonly restartAt: string
   /** All that a search looks at, in lower case. */
   readonly text: string
@@ -41,13 +38,12 @@ export const problemText = (problem: Server["problem"]): string => {
   return withActions(hint === "" ? text : `${text}. ${hint}`)
 }
 
-/** The fields that the list asks for. */
 export const LIST_FIELDS = "status,limits,labels,name,install,restart,last_crash,problem,save"
 
 /** Milliseconds for which the list shows a crash. */
 const CRASH_SHOWN = 24 * 3600_000
 
-/** Returns the last crash; undefined: the server has run since, or a restart that followed it was cancelled. */
+/** Returns the last crash, unless the server has run since or the restart after it was cancelled. */
 export const crashOf = ({ last_crash, restart, status }: Server) =>
   status === "running" || last_crash === null || (last_crash?.restart && restart === null)
     ? undefined
@@ -125,8 +121,6 @@ export const withSettings = (row: Row, server: Server): Row => ({
   text: textOf(server, row.address)
 })
 
-/** A label as a text. */
 export const labelText = (name: string, value: string): string => (value === "" ? name : `${name}=${value}`)
 
-/** The name of a server on the page. */
 export const titleOf = ({ id, name }: Pick<Row, "id" | "name">): string => (name === "" ? id : name)

@@ -33,7 +33,6 @@ export const selectAll = (): void => {
   selection.value = new Set(listed.value)
 }
 
-/** Forgets servers that are no longer there. */
 export const retain = (isThere: (id: string) => boolean): void => {
   if ([...selection.value].every(isThere)) return
   selection.value = new Set([...selection.value].filter(isThere))

@@ -8,7 +8,6 @@ import { whileVisible } from "./whileVisible.ts"
 /** Servers that the page holds at most; beyond them, filters are sent to the service. */
 export const MOST = 20_000
 
-/** Servers of one request. */
 export const PAGE = 1000
 
 /** Milliseconds in which new servers gather before they are read. */
@@ -17,7 +16,6 @@ const GATHER = 150
 /** New servers that are read one by one; more are read as a list. */
 const ONE_BY_ONE = 8
 
-/** By id, in the order of creation. */
 export const rows = new Map<string, Row>()
 
 /** The name of a server that may be deleted; without a name, its id. */
@@ -27,7 +25,6 @@ export const nameOf = (id: string): string => titleOf(rows.get(id) ?? { id, name
 export const changes = signal(0)
 /** Grows with each change that may move rows: servers that come or go, and each change of a row. */
 export const membership = signal(0)
-/** Whether the list has been read once. */
 export const isLoaded = signal(false)
 /** Whether there are more servers than {@link MOST}. */
 export const isCut = signal(false)
@@ -53,11 +50,9 @@ const pageOf = (after: string) =>
     `/api/servers?include=${LIST_FIELDS}&limit=${PAGE}${conditions}${after === "" ? "" : `&after=${segment(after)}`}`
   )
 
-/** Whether a page of the list has a next one. */
 const isNotLast = ({ headers }: Success<unknown>): boolean =>
   (headers.get("link") ?? "").includes('rel="next"')
 
-/** The result of a read of the whole list. */
 export type Loaded =
   | { readonly ok: true; readonly cursor: number }
   | { readonly ok: false; readonly detail: string; readonly isFinal: boolean }
@@ -94,7 +89,6 @@ export const narrow = (query: string): void => {
   void load()
 }
 
-/** Reads one server again; drops it if it is gone. */
 export const refresh = async (id: string): Promise<void> => {
   const reply = await get<Server>(`/api/servers/${segment(id)}?include=${LIST_FIELDS}`)
   if (reply.ok) put(rowOf(reply.body, rows.get(id)))

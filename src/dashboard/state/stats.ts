@@ -4,13 +4,11 @@ import { get } from "../api/http.ts"
 import { type OpenStream, openStream, pauseBefore } from "../api/stream.ts"
 import type { ServerEvent, ServerStats } from "../api/types.ts"
 
-/** The figures of a server and the time at which the page got them, in milliseconds. */
 export interface Sample {
   readonly at: number
   readonly stats: ServerStats
 }
 
-/** By id. */
 export const samples = new Map<string, Sample>()
 /** Grows with each change of {@link samples}. */
 export const sampled = signal(0)
@@ -21,7 +19,6 @@ const SETTLE = 400
 /** Servers of one stream: its address has their ids. */
 const MOST = 100
 
-/** A follower of the figures of some servers. */
 export const makeStatsStream = (interval: number, onSample: (id: string, sample: Sample) => void) => {
   let wanted = ""
   let stream: OpenStream | undefined
@@ -48,7 +45,6 @@ export const makeStatsStream = (interval: number, onSample: (id: string, sample:
     })
   }
   return {
-    /** Follows these servers from now on. */
     want: (ids: ReadonlyArray<string>, settle = SETTLE): void => {
       const query = ids
         .slice(0, MOST)

@@ -9,13 +9,12 @@ export interface PostgresUrl {
   readonly host: string
   readonly port: number
   readonly database: string
-  /** File with certificates (PEM) for the check of the server's; undefined: the system's. */
+  /** File with certificates (PEM) for the check of the server's; the default is the system's. */
   readonly sslrootcert?: string
 }
 
 export interface SqliteUrl {
   readonly _tag: "Sqlite"
-  /** Path of the file, as given. */
   readonly filename: string
 }
 
@@ -79,7 +78,7 @@ const parsePostgres = (text: string): PostgresUrl | undefined => {
   }
 }
 
-/** Reads a URL; undefined: the text names no database. */
+/** Reads a URL, if the text names a database. */
 export const parseDatabaseUrl = (text: string): DatabaseUrl | undefined => {
   if (text.includes("\0")) return undefined
   const sqlite = /^sqlite:(.+)$/s.exec(text)

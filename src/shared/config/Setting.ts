@@ -9,7 +9,6 @@ export class InvalidSetting extends Data.TaggedError("InvalidSetting")<{
   readonly name: string
   readonly value: string
   readonly may: string
-  /** The mistake in the value, if it can be named. */
   readonly wrong?: string | undefined
 }> {
   override get message() {
@@ -25,7 +24,6 @@ export interface Setting<A> {
   readonly meaning: string
   readonly may: string
   readonly read: (text: string) => A | undefined
-  /** Returns the mistake in an invalid text, if it can be named. */
   readonly wrong?: (text: string) => string | undefined
   /** Returns the form of an invalid value for messages. Default: all of it, or nothing of a secret. */
   readonly show?: (text: string) => string
@@ -47,12 +45,11 @@ export const secret = <A>(...setting_: Parameters<typeof setting<A>>): Setting<A
   secret: true
 })
 
-/** Returns the name of the setting for a file with a secret. */
 export const fileForm = (name: string): string => `${name}_FILE`
 
 export type SettingValue<S> = S extends Setting<infer A> ? A : never
 
-/** The text of a variable; undefined: unset. An empty variable counts as unset, as in compose and unit files. */
+/** The text of a variable, if set. An empty variable counts as unset, as in compose and unit files. */
 const variable = (name: string) =>
   Config.option(Config.String(name)).pipe(
     Effect.catch(() => Effect.succeed(Option.none<string>())),

@@ -3,7 +3,6 @@ import { optionalAddress, text } from "./kinds.ts"
 import { readAll, secret, setting } from "./Setting.ts"
 import { settings } from "./service.ts"
 
-/** All settings in their documented order. */
 export const commandSettings = {
   url: setting(
     "MUSTER_URL",

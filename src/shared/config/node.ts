@@ -23,7 +23,6 @@ const nodeId = {
     value === "" || /^(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}$/.test(value) ? value : undefined
 }
 
-/** All settings of a node, in their documented order. */
 export const nodeSettings = {
   controlUrl: setting(
     "MUSTER_CONTROL_URL",
@@ -152,12 +151,10 @@ export const nodeSettings = {
 
 type Secret = "key" | "metricsKey" | "otlpHeaders"
 
-/** The values of a node's settings. */
 export type NodeSettings = {
   readonly [K in Exclude<keyof typeof nodeSettings, Secret>]: SettingValue<(typeof nodeSettings)[K]>
 } & { readonly [K in Secret]: Redacted.Redacted<string> }
 
-/** Reads the settings of `muster node`. */
 export const loadNodeSettings: Effect.Effect<NodeSettings, InvalidSetting | StartError> = Effect.gen(
   function* () {
     const { key, metricsKey, otlpHeaders, ...plain } = yield* readAll(nodeSettings)

@@ -11,7 +11,7 @@ const codeOf = (cause: unknown): string => {
   return said.replace(/, \w+ '.*'$/s, "")
 }
 
-/** Reads the bytes of the file; a text: why the file cannot be used. */
+/** Reads the bytes of the file; returns a text if it cannot be used, with the reason. */
 const contents = (path: string): Buffer | string => {
   // Non-blocking: opening a pipe would wait for a writer.
   const descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK)
@@ -25,11 +25,7 @@ const contents = (path: string): Buffer | string => {
   }
 }
 
-/**
- * Reads the bytes of the file that a setting names.
- *
- * @error StartError the file is missing, unreadable, not a regular file, or larger than 64 KiB
- */
+/** Reads the file that a setting names. @error StartError missing, unreadable, no regular file, or over 64 KiB */
 export const readSecretBytes = Effect.fnUntraced(function* (setting: string, path: string) {
   const found = yield* Effect.try({
     try: () => contents(path),
@@ -39,11 +35,7 @@ export const readSecretBytes = Effect.fnUntraced(function* (setting: string, pat
   return yield* new StartError({ message: `${setting}: ${path} ${found}` })
 })
 
-/**
- * Reads a secret from the file of a setting, without newlines at its end.
- *
- * @error StartError as {@link readSecretBytes}, or the file is empty or holds more than one line
- */
+/** Reads a secret of one line from a file. @error StartError as {@link readSecretBytes}, or not exactly one line */
 export const readSecretFile = Effect.fnUntraced(function* (setting: string, path: string) {
   const text = (yield* readSecretBytes(setting, path)).toString("utf8").replace(/[\r\n]+$/, "")
   const wrong = text === "" ? "is empty" : /[\r\n\0]/.test(text) ? "holds more than one line" : undefined

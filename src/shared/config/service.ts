@@ -20,7 +20,6 @@ import {
 import { type InvalidSetting, readAll, type SettingValue, secret, setting, viewAll } from "./Setting.ts"
 import type { StartError } from "./StartError.ts"
 
-/** All settings in their documented order. */
 export const settings = {
   host: setting(
     "MUSTER_HOST",
@@ -408,7 +407,6 @@ export const settings = {
   )
 } as const
 
-/** The settings' values. */
 export type ServiceSettings = {
   readonly [K in Exclude<keyof typeof settings, "adminKey" | "otlpHeaders">]: SettingValue<
     (typeof settings)[K]
@@ -421,7 +419,6 @@ export type ServiceSettings = {
 /** The settings of this process with their origins, and without secrets. */
 export const settingViews = viewAll(settings)
 
-/** The settings of this process. */
 export class ServiceConfig extends Context.Service<ServiceConfig, ServiceSettings>()(
   "muster/config/ServiceConfig"
 ) {

@@ -17,9 +17,8 @@ interface Lookup {
 }
 
 /**
- * Looks names up, each name once at a time: all callers share the lookup. Each lookup of the system occupies one of the
- * few threads that files and the lookups of other names need too. A caller waits 3 s at most; until a slow lookup ends,
- * and for 5 s after a failed one, further callers fail at once.
+ * Looks names up, each once at a time, because lookups occupy the few threads that files need. A caller waits 3 s;
+ * after that, and for 5 s after a failure, further callers fail at once.
  */
 export const makeSharedLookup = (resolve: typeof systemLookup = systemLookup) => {
   const lookups = new Map<string, Lookup>()
@@ -57,8 +56,8 @@ export const makeSharedLookup = (resolve: typeof systemLookup = systemLookup) =>
 const nat64 = IpNetwork.fromStringUnsafe("64:ff9b::/96")
 
 /**
- * Networks whose addresses hold an IPv4 address, which a translator or a tunnel may reach: IPv4-compatible and -translated
- * addresses, NAT64 of a site, Teredo, 6to4. The first one has `::` and `::1`, too.
+ * Networks that hold an IPv4 address, which a translator or tunnel may reach: IPv4-compatible (with `::` and `::1`) and
+ * -translated, NAT64 of a site, Teredo, 6to4.
  */
 export const holdingIpv4 = ["::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16"].map(
   IpNetwork.fromStringUnsafe
@@ -80,30 +79,25 @@ const plainAddress = (text: string): NetAddress.IpAddress | undefined => {
   return NetAddress.ipv4FromBytesUnsafe(Uint8Array.of(a, b, c, d))
 }
 
-/** The addresses that a client may connect to. */
 export interface AddressPolicy {
-  /** Returns why the client must not connect to an IP address; undefined: it may, or the text is a name. */
+  /** Returns why the client must not connect to an IP address, if so. Names are never refused here. */
   refusal(host: string): string | undefined
   /** Looks up a name without the addresses that are refused. */
   readonly lookup: LookupFunction
-  /** The addresses of a name, also refused ones; none: it has none, or the look-up takes too long. */
+  /** The addresses of a name, also refused ones; none if the look-up takes too long. */
   addressesOf(name: string): Effect.Effect<ReadonlyArray<string>>
 }
 
-/** 0: either. */
+/** 0 means either. */
 const familyOf = (family: number | "IPv4" | "IPv6" | undefined): number =>
   family === "IPv4" ? 4 : family === "IPv6" ? 6 : (family ?? 0)
 
 const refused = (host: string, why: string) =>
   Object.assign(new Error(`${host}: ${why}`), { code: ADDRESS_REFUSED })
 
-/** The time for {@link AddressPolicy.addressesOf}. */
 const LOOKUP = "2 seconds"
 
-/**
- * @param rule    returns why an address is refused; `text` is its spelling
- * @param resolve looks names up
- */
+/** @param rule returns why an address is refused; `text` is its spelling */
 export const makeAddressPolicy = (
   rule: (isIn: (network: IpNetwork.IpNetwork) => boolean, text: string) => string | undefined,
   resolve?: typeof systemLookup

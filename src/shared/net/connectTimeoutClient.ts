@@ -8,10 +8,7 @@ import { HttpClient, HttpIncomingMessage } from "effect/http"
 import type { Reloadable } from "../work/Reloadable.ts"
 import { type AddressPolicy, refusedConnection } from "./addressPolicy.ts"
 
-/**
- * The system repeats a lost first packet after 1, 2, 4, 8 ... s, so a call with a long deadline would find a recovered
- * network only at the next repetition. A new connection finds it at once.
- */
+/** The system repeats a lost first packet after 1, 2, 4 ... s; a new connection finds a recovered network at once. */
 const CONNECT_MILLIS = 3000
 
 const limited = (socket: Duplex | null | undefined, connected: "connect" | "secureConnect") => {
@@ -27,9 +24,7 @@ const limited = (socket: Duplex | null | undefined, connected: "connect" | "secu
 
 type Connect<A extends HttpAgent> = Parameters<A["createConnection"]>
 
-/**
- * Refuses the request if its address is refused; false: the address is allowed, or a name, which is looked up first.
- */
+/** Refuses the request if its address is refused; returns false for an allowed address or a name, looked up first. */
 const refuses = (networks: AddressPolicy | undefined, [options, done]: Connect<HttpAgent>): boolean => {
   const refused = networks === undefined ? undefined : refusedConnection(networks, options.host)
   // A failed connection has no stream: the types of Node.js do not say so.
@@ -72,7 +67,6 @@ export interface ClientTls {
   readonly certificate?: Reloadable<{ readonly cert: string; readonly key: string }>
 }
 
-/** Returns the current certificates for Node's TLS. */
 export const tlsNow = ({ ca, certificate }: ClientTls) => {
   const { cert, key } = certificate?.current() ?? {}
   return {
@@ -85,7 +79,7 @@ export const tlsNow = ({ ca, certificate }: ClientTls) => {
 export const connectTimeoutClient = (
   options: ClientTls & {
     readonly connections: number
-    /** The allowed addresses; absent: all. */
+    /** The allowed addresses; default: all. */
     readonly networks?: AddressPolicy
     /** Path of a unix socket to connect to, in place of the host of an address. */
     readonly socketPath?: string

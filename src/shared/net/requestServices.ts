@@ -1,8 +1,4 @@
-/**
- * The services of a request. `HttpApiBuilder` adds those of a group to the context of each request, and a server starts a
- * request with all that it was made with. Without these copies of a hundred services, a read takes two thirds of the CPU
- * time.
- */
+/** Requests without the services of the program: copies of a hundred would take two thirds of a read's CPU time. */
 import { Context, Effect, Layer, Scope } from "effect"
 import { HttpServer } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"

@@ -7,7 +7,6 @@ type Labels = Readonly<Record<string, string>>
 /** The programs whose `/metrics` have a metric. */
 type Origin = "service" | "daemon" | "service, daemon"
 
-/** A metric as the documents list it. */
 export interface ListedMetric {
   readonly name: string
   readonly type: Metric.Metric.Type
@@ -223,5 +222,4 @@ export const startTime = gauge(
   both
 )
 
-/** All metrics, in the order of the documents. */
 export const metrics: ReadonlyArray<ListedMetric> = listed

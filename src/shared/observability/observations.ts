@@ -1,7 +1,7 @@
 /** Figures that are read when `/metrics` is, and not counted as events occur. */
 import { Context, type Duration, Effect, Metric, Schedule } from "effect"
 
-/** The interval at which figures are read for an exporter; undefined: there is none. */
+/** The interval at which figures are read for an exporter, if there is one. */
 export const ObserveEvery = Context.Reference<Duration.Duration | undefined>("muster/http/ObserveEvery", {
   defaultValue: () => undefined
 })
@@ -12,7 +12,6 @@ export const observeForExporter = Effect.fnUntraced(function* (observe: Effect.E
   if (every !== undefined) yield* Effect.forkScoped(Effect.repeat(observe, Schedule.spaced(every)))
 })
 
-/** A series of a gauge: its labels and its value. */
 export interface Series {
   readonly gauge: Metric.Metric<number, unknown>
   readonly labels: Readonly<Record<string, string>>

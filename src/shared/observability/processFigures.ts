@@ -7,7 +7,7 @@ import { LIMITS, openFilesIn } from "./openFiles.ts"
 
 const LAG_RESOLUTION_MS = 10
 
-/** Absent on systems without `/proc`. */
+/** None on systems without `/proc`. */
 const openFiles = Option.liftThrowable(() => readdirSync("/proc/self/fd").length)
 const limitOfFiles = Option.liftThrowable(() => openFilesIn(readFileSync(LIMITS, "utf8")))
 

@@ -2,7 +2,7 @@
 import { Clock, Context, Effect, Exit, Option, References, Tracer } from "effect"
 import { Headers, HttpTraceContext } from "effect/http"
 
-/** The place in a trace at which a caller is; undefined: there is none. */
+/** The place in a trace at which a caller is, if any. */
 export type TracePlace = Tracer.AnySpan | undefined
 
 /** Returns the place of the current fiber, for a fiber that continues its work. */
@@ -11,7 +11,7 @@ export const tracePlace: Effect.Effect<TracePlace> = Effect.map(
   Option.getOrUndefined
 )
 
-/** Returns the header of the current span; undefined: the span is not recorded. */
+/** Returns the header of the current span, if the span is recorded. */
 export const traceparent: Effect.Effect<string | undefined> = Effect.withFiber((fiber) =>
   fiber.getRef(Tracer.Tracer) === Tracer.nativeTracer
     ? Effect.succeed(undefined)
@@ -21,7 +21,7 @@ export const traceparent: Effect.Effect<string | undefined> = Effect.withFiber((
       })
 )
 
-/** Runs an effect at a place of a trace; undefined: outside of every trace, for work that outlives its request. */
+/** Runs an effect at a place of a trace, or outside every trace, for work that outlives its request. */
 export const atPlace =
   (place: TracePlace) =>
   <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
@@ -35,7 +35,7 @@ export const atPlace =
         )
       : Effect.provideService(self, Tracer.ParentSpan, place)
 
-/** Continues the trace of a header; undefined: none. */
+/** Continues the trace of a header, if any. */
 export const continueTrace = (header: string | undefined) => {
   const place =
     header === undefined
@@ -45,10 +45,7 @@ export const continueTrace = (header: string | undefined) => {
     place === undefined ? self : atPlace(place)(self)
 }
 
-/**
- * Runs an effect in a span, if spans are recorded, for work that each request does: without an exporter,
- * `Effect.withSpan` and `Effect.fn` make a span, a context and a stack trace that nothing uses.
- */
+/** Runs an effect in a span, if spans are recorded: `Effect.withSpan` costs a stack trace even without an exporter. */
 export const inSpan =
   (name: string, options?: Tracer.SpanOptionsNoTrace) =>
   <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>

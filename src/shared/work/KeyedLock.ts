@@ -8,21 +8,17 @@ export interface KeyedLock<K extends string = string> {
 /** An effect that runs, or waits for its turn. */
 interface User {
   holds: boolean
-  /** Continues a user that waits. */
   resume: ((turn: Effect.Effect<void>) => void) | undefined
 }
 
-/** The users of one key. */
 interface Slot {
   holders: number
   readonly waiting: Set<User>
 }
 
 /**
- * Makes a lock that keeps no state of a key that is neither held nor waited for. A key without contention costs three
- * effects; a semaphore for each key costs twenty.
- *
- * @param permits effects of one key that run at a time; one makes it a mutex
+ * Makes a lock without state for idle keys: an uncontended key costs three effects, a semaphore twenty. One permit
+ * makes a mutex.
  */
 export const makeKeyedLock = <K extends string = string>(permits = 1): KeyedLock<K> => {
   const slots = new Map<K, Slot>()

@@ -12,9 +12,8 @@ export class OnDemand {
   #state: "idle" | "running" | "stopped" = "idle"
 
   /**
-   * Repeats a step while there is more to do, also after a defect, unless that is in progress or was stopped.
-   *
-   * @param more asked before each step; the caller calls `start` whenever it becomes true
+   * Repeats a step while `more()`, also after a defect, unless in progress or stopped. The caller calls `start` when it
+   * becomes true.
    */
   start(fork: Fork, more: () => boolean, step: Effect.Effect<void>): void {
     if (this.#state !== "idle" || !more()) return

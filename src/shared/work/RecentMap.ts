@@ -1,16 +1,10 @@
-/**
- * A bounded cache of computed results, which is emptied when it is full. It replaces a `WeakMap`, whose entries the garbage
- * collector visits in a single pause.
- */
+/** A bounded cache, emptied when full. The garbage collector visits the entries of a `WeakMap` in one pause. */
 export class RecentMap<K, V> extends Map<K, V> {
   readonly #most: number
   readonly #costOf: (key: K, value: V) => number
   #cost = 0
 
-  /**
-   * @param most   cost of all entries
-   * @param costOf cost of an entry; an entry that alone exceeds half of all is not kept
-   */
+  /** @param costOf cost of an entry; an entry over half of `most`, the cost of all, is not kept */
   constructor(most = 1_000, costOf: (key: K, value: V) => number = () => 1) {
     super()
     this.#most = most

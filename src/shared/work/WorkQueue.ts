@@ -10,10 +10,8 @@ export interface WorkQueueOptions<K, E, R> {
   /** The log fields of a key, such as `server_id`: every line that its step logs has them. */
   readonly fields: (key: K) => Readonly<Record<string, string>>
   /**
-   * One attempt at the work of a key. A failure counts as "again". It must bear repetition: an interrupted leader may
-   * have carried it out.
-   *
-   * @param attempt 1, and one more after each repetition; 1 again after a wake-up
+   * One attempt, from 1, counted anew after a wake-up. A failure counts as "again". An interrupted leader may have made
+   * it: it must bear repetition.
    */
   readonly step: (key: K, attempt: number) => Effect.Effect<StepOutcome, E, R>
   /** The delays between attempts; a wake-up begins them again. A schedule that ends is a defect. */
@@ -32,16 +30,10 @@ export interface WorkQueueOptions<K, E, R> {
 
 /** A queue of keys, each of which is worked on until its step is done; keys do not wait for each other. */
 export interface WorkQueue<K> {
-  /**
-   * Starts the work on a key. A key that waits is woken; a key whose step runs is worked on once more. False: the queue
-   * is inactive and ignores the key; `resume` finds the work later.
-   */
+  /** Starts or wakes the work on a key. Returns false while inactive: `resume` finds the work later. */
   add(key: K): boolean
-  /** Whether the key is being worked on. */
   has(key: K): boolean
-  /** Keys that are being worked on. */
   keys(): Iterable<K>
-  /** Number of keys that are being worked on. */
   size(): number
 }
 
@@ -64,7 +56,7 @@ export const makeWorkQueue = Effect.fnUntraced(function* <K, E, R>({
 }: WorkQueueOptions<K, E, R>): Effect.fn.Return<WorkQueue<K>, never, R | Scope.Scope> {
   /** By key: opened to wake it. */
   const entries = MutableHashMap.empty<K, Latch.Latch>()
-  /** Undefined while the queue is inactive. */
+  /** Unset while the queue is inactive. */
   let fork: ((work: Effect.Effect<void, never, R>) => void) | undefined
   const beginBackoff = makePause(backoff)
 

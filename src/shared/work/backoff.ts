@@ -6,10 +6,7 @@ export interface BackoffOptions {
   readonly longest: Duration.Input
 }
 
-/**
- * The retry schedule of everything that is repeated until it succeeds: delays double up to the longest. Half of each
- * delay is random, so that clients that failed together do not retry together.
- */
+/** The retry schedule: delays double. Half is random, so that clients that failed together retry apart. */
 export const backoff = ({ first, longest }: BackoffOptions): Schedule.Schedule<Duration.Duration> =>
   Schedule.min([Schedule.exponential(first), Schedule.spaced(longest)]).pipe(
     Schedule.modifyDelay(({ duration }) =>

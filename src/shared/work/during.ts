@@ -1,9 +1,6 @@
 import { Effect } from "effect"
 
-/**
- * Runs an effect between two functions that are no effects, as `Effect.acquireUseRelease` does: `end` runs however the
- * effect ends, if `begin` has run.
- */
+/** Runs an effect between two plain functions; `end` runs however the effect ends, if `begin` has run. */
 export const during =
   (begin: () => void, end: () => void) =>
   <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>

@@ -4,7 +4,7 @@ import { Effect, Semaphore } from "effect"
 /** Time of all slices in one turn of the event loop, in milliseconds. */
 const SLICE = 5
 
-/** Time at which the first slice of this turn began; undefined: the turn has none. */
+/** Time at which the first slice of this turn began, if it has. */
 let began: number | undefined
 
 /** Whether the slices of this turn have had their time. */
@@ -27,10 +27,7 @@ const nextTurn = turns.withPermit(
 /** Lets other work run if the slices of this turn have had their time; call it between the steps of long work. */
 export const pause: Effect.Effect<void> = Effect.suspend(() => (isOver() ? nextTurn : Effect.void))
 
-/**
- * Runs long synchronous work, which may stop at each `yield`: what it reads may have changed after it. Work that takes less
- * than a slice completes at once. The `finally` of the work runs also if its fiber is interrupted.
- */
+/** Runs long work that may stop at each `yield`, after which data may differ. An interruption runs its `finally`. */
 export const inSlices = <A>(work: () => Iterator<void, A>): Effect.Effect<A> =>
   Effect.suspend(() => {
     const steps = work()

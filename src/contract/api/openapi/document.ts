@@ -1,7 +1,4 @@
-/**
- * Shapes the OpenAPI document that Effect derives, so that generators make plain clients of it: one schema per thing, one
- * error body, one type of success per operation.
- */
+/** Shapes the OpenAPI document that Effect derives, so that generators make plain clients of it. */
 import { Record } from "effect"
 import { reasonPhrases } from "../../domain/ApiError.ts"
 import { eventName, Topic } from "../../domain/ServerEvent.ts"
@@ -64,10 +61,7 @@ const streamResponse = {
 
 const contentOf = (part: unknown): JsonObject => fieldsOf(fieldsOf(part).content)
 
-/**
- * Returns the responses of an operation. A generated client returns the lowest success: a `200` with another body than
- * `201` or `202` is the preview of `dry_run=true` and stands as `2XX`.
- */
+/** Returns the responses of an operation. Clients return the lowest success, so the preview of a dry run is `2XX`. */
 const plainResponses = (responses: JsonObject): JsonObject => {
   const done = ["201", "202"].find((status) => status in responses)
   const isPreview =
@@ -122,7 +116,7 @@ const plainOperation = (operation: unknown): unknown => {
   const shaped = {
     ...operation,
     parameters: parameters.filter((parameter) => !isIdsOnly(parameter)).map(plainParameter),
-    // A route that needs a key is one that can refuse it.
+    // A route needs a key if it can refuse one.
     security: "401" in responses ? [{ bearer: [] }] : [],
     responses,
     ...(operation.requestBody === undefined ? {} : { requestBody: plainBody(operation.requestBody) })
@@ -146,7 +140,6 @@ const ServerEvent = {
   }
 }
 
-/** Returns the document in the form that generators use. */
 export const forGenerators = (document: JsonObject): JsonObject => {
   const components = fieldsOf(document.components)
   const schemas = withWidest(fieldsOf(components.schemas))

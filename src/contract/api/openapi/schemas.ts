@@ -11,12 +11,10 @@ export const isObject = (value: unknown): value is JsonObject =>
 export const mapValues = (value: unknown, f: (item: unknown, key: string) => unknown): JsonObject =>
   isObject(value) ? Record.map(value, f) : {}
 
-/** Returns an object as one whose fields are unknown; anything else counts as an empty one. */
 export const fieldsOf = (value: unknown): JsonObject => (isObject(value) ? value : {})
 
 export const isNull = (schema: unknown): boolean => isObject(schema) && schema.type === "null"
 
-/** Whether a schema is a union with null. */
 export const isNullable = (schema: unknown): boolean =>
   isObject(schema) && Array.isArray(schema.anyOf) && schema.anyOf.some(isNull)
 
@@ -58,10 +56,7 @@ const withWidth = (schema: JsonObject): JsonObject => {
   return { ...Object.fromEntries(kept), type: "integer", format: isSmall || isLiteral ? "int32" : "int64" }
 }
 
-/**
- * Removes patterns with classes of characters by property: regular expressions of many languages lack them. The bounds of
- * the length stay.
- */
+/** Removes patterns with classes of characters by property, which many languages lack. The bounds of length stay. */
 const withoutUnicodePattern = (schema: JsonObject): JsonObject => {
   const { pattern, ...rest } = schema
   if (typeof pattern !== "string" || !/\\p/i.test(pattern)) return schema
@@ -86,7 +81,6 @@ const withDescribed = (schema: JsonObject): JsonObject => {
 /** Keys whose values are data, not schemas. */
 const dataKeys = new Set(["examples", "default", "enum"])
 
-/** Rewrites every object in a part of the document, the innermost first, and leaves the data in it. */
 export const rewrite =
   (change: (schema: JsonObject) => unknown) =>
   (value: unknown): unknown => {
@@ -100,7 +94,6 @@ export const rewrite =
     )
   }
 
-/** Rewrites every schema in a part of the document, and references by `names`. */
 export const plain = (names: Readonly<Record<string, unknown>>): ((value: unknown) => unknown) =>
   rewrite((schema) => {
     const named = typeof schema.$ref === "string" ? names[schema.$ref.slice(SCHEMAS.length)] : undefined
@@ -148,8 +141,7 @@ export const withWidest = (schemas: JsonObject): JsonObject =>
 const nullsIn = (schema: unknown): number => JSON.stringify(schema).split('"null"').length
 
 /**
- * Returns what stands for the components that get no name: a variant of the shape of its base, the union of a component
- * with null, and the error bodies, which are one.
+ * Returns the replacements of unnamed components: variants of their base's shape, unions with null, and error bodies.
  */
 export const replacements = (schemas: JsonObject): Readonly<Record<string, unknown>> =>
   Object.fromEntries(

@@ -1,16 +1,12 @@
 /** The document as OpenAPI 3.0, for generators that do not read 3.1 or have no types for unions. */
 import { fieldsOf, isNull, type JsonObject, mapValues, rewrite, SCHEMAS, schemaRef } from "./schemas.ts"
 
-/** Returns the name of the component that a schema is a union of with null. */
 const besideNull = ({ anyOf }: JsonObject): string | undefined => {
   const refs = Array.isArray(anyOf) && anyOf.some(isNull) ? anyOf.flatMap(({ $ref }) => $ref ?? []) : []
   return refs[0]?.slice(SCHEMAS.length)
 }
 
-/**
- * Writes null as `nullable`, which counts beside a type only. A reference has no siblings in 3.0: its component admits null
- * ({@link withNullables}). An enum is written out in place of its name, with null as a further value.
- */
+/** Writes null as `nullable`. References have no siblings in 3.0: {@link withNullables} marks their component. */
 const withNullable = (schema: JsonObject, components: JsonObject): JsonObject => {
   const { anyOf, type, ...rest } = schema
   if (Array.isArray(type)) return { ...rest, type: type.find((name) => name !== "null"), nullable: true }
@@ -37,7 +33,6 @@ const withFieldsOf = (members: ReadonlyArray<JsonObject>): JsonObject => {
   }
 }
 
-/** Rewrites the schemas in a part of the document. */
 const asSchemas30 = (components: JsonObject): ((value: unknown) => unknown) =>
   rewrite((schema) => {
     const { anyOf, examples, propertyNames: _, ...rest } = withNullable(schema, components)

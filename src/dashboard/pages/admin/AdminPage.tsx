@@ -31,7 +31,6 @@ const Setting = ({ name, source, value }: SettingView): View => (
   </tr>
 )
 
-/** The settings of the replica that answers, with their origins. */
 const SettingsPage = (): View => {
   const reply = useGet<ReadonlyArray<SettingView>>("/api/system/settings")
   const system = useGet<SystemInfo>("/api/system")
@@ -87,7 +86,6 @@ const names = { keys: "Keys", quotas: "Quotas", webhooks: "Webhooks", settings: 
 
 export type AdminPart = keyof typeof parts
 
-/** Keys, quotas, webhooks and settings, for keys of the scope `AppAdmin`; other keys see why they may not. */
 export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
   const known = caller.value
   return (

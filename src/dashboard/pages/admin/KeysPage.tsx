@@ -22,14 +22,12 @@ import { type NewKey, NewKeyDialog } from "./NewKey.tsx"
 
 const EVERY = 15_000
 
-/** The state of a key in words, and the status whose colour it has. */
 const stateOf = ({ expires_at, revoked_at }: Key, now: number): readonly [string, string] => {
   if (revoked_at !== null) return ["revoked", "offline"]
   if (expires_at !== null && Date.parse(expires_at) <= now) return ["expired", "offline"]
   return ["valid", "running"]
 }
 
-/** The rights of a key without chosen ones, by its scope. */
 const standard: Readonly<Record<KeyScope, string>> = {
   AppAdmin: "everything",
   Operator: "power, console, commands, change",
@@ -101,7 +99,6 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
   )
 }
 
-/** All keys, newest first: created here, and revoked at once. */
 export const KeysPage = (): View => {
   const [tick, again] = useTick(EVERY)
   const [created, setCreated] = useState<NewKey | undefined>(undefined)

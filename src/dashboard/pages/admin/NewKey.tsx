@@ -6,7 +6,6 @@ import { FormDialog } from "../../parts/Dialog.tsx"
 import { checks, numberIn, useForm } from "../../parts/fieldInput.tsx"
 import { pairsOf } from "../server/fields.ts"
 
-/** The form of a new key, as typed. */
 interface KeyForm {
   readonly name: string
   readonly scope: KeyScope
@@ -61,7 +60,6 @@ const emptyKeyForm: KeyForm = {
 
 const DAY = 24 * 3600
 
-/** Whether keys of a scope may be limited to some servers, or have quotas. */
 const takesLimits = (scope: KeyScope): boolean => scope === "Operator" || scope === "ReadOnly"
 const takesRights = (scope: KeyScope): boolean => scope === "Operator"
 
@@ -90,7 +88,6 @@ const bodyOf = (form: KeyForm): Record<string, unknown> => ({
 
 export type NewKey = Key & { readonly key: string }
 
-/** Asks for the name, the scope and the limits of a key, and creates it. */
 export const NewKeyDialog = (props: {
   readonly onClose: () => void
   readonly onCreated: (key: NewKey) => void

@@ -20,9 +20,7 @@ const titles = {
 
 const pathOf = ({ name }: NamedQuota): string => `/api/quotas/${segment(name)}`
 
-/** The limits of a quota, for a new one or one that is there. */
 const QuotaDialog = (props: {
-  /** Undefined for a new quota. */
   readonly quota: NamedQuota | undefined
   readonly onClose: () => void
   readonly onStored: () => void
@@ -86,7 +84,6 @@ const Row = (quota: NamedQuota, edit: (quota: NamedQuota) => void, onChanged: ()
   </tr>
 )
 
-/** The quotas that keys share, with their use: created, changed and deleted here. */
 export const QuotasPage = (): View => {
   const [tick, again] = useTick(EVERY)
   const reply = useGet<ReadonlyArray<NamedQuota>>("/api/quotas", tick)

@@ -53,9 +53,7 @@ const bodyOf = (values: Form, isChange: boolean): Record<string, unknown> => {
   }
 }
 
-/** The fields of a webhook, for a new one or one that is there. */
 export const WebhookDialog = (props: {
-  /** Undefined for a new webhook. */
   readonly webhook?: Webhook
   readonly onClose: () => void
   readonly onStored: (webhook: Webhook | NewWebhook) => void

@@ -23,12 +23,10 @@ import { done, failed } from "../../state/notices.ts"
 import { useTick } from "../../state/whileVisible.ts"
 import { type NewWebhook, WebhookDialog } from "./WebhookDialog.tsx"
 
-/** The status whose colour a state has. */
 const colours = { active: "running", retrying: "starting", parked: "unknown" } as const
 
 const pathOf = ({ id }: Webhook): string => `/api/webhooks/${segment(id)}`
 
-/** Asks for the cursor after which events are delivered again. */
 const Replay = (props: {
   readonly webhook: Webhook
   readonly onClose: () => void
@@ -108,7 +106,6 @@ const Delivery = (one: WebhookDelivery): View =>
     after: <span class="muted">{`${count(one.duration_ms)} ms`}</span>
   })
 
-/** The last attempts of a webhook, the failed ones first of all. */
 const Deliveries = ({ again, id }: { readonly id: string; readonly again: number }): ComponentChildren => {
   const reply = useGet<ReadonlyArray<WebhookDelivery>>(`/api/webhooks/${segment(id)}/deliveries`, again)
   const [onlyFailed, setOnlyFailed] = useState(false)
@@ -143,7 +140,6 @@ const Deliveries = ({ again, id }: { readonly id: string; readonly again: number
   })
 }
 
-/** A webhook with its state, its deliveries, and a test. */
 const WebhookCard = (props: {
   readonly webhook: Webhook
   readonly tick: number
@@ -202,7 +198,6 @@ const WebhookCard = (props: {
 
 const EVERY = 5000
 
-/** All webhooks: created, tested, replayed and deleted here. */
 export const WebhooksPage = (): View => {
   const [tick, again] = useTick(EVERY)
   const [created, setCreated] = useState<NewWebhook | undefined>(undefined)

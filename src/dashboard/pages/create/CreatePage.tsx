@@ -15,7 +15,6 @@ import { changed, put } from "../../state/servers.ts"
 import { CONFIGS_HINT, configsOf, pairsOf, pairsText, problemOf, saveChoices } from "../server/fields.ts"
 import { Plan } from "./Plan.tsx"
 
-/** The form of a creation, as typed. */
 interface Form {
   readonly blueprint: string
   readonly name: string
@@ -49,7 +48,6 @@ const given = <A,>(text: string, value: (text: string) => A, key: string): Recor
 
 const record = (text: string) => Object.fromEntries(pairsOf(text))
 
-/** The body of `POST /api/servers`; empty fields are left out. */
 const bodyOf = (form: Form): Record<string, unknown> => {
   const overrides = {
     ...given(form.memory, (text) => ({ memory_limit: numberIn(text) }), "limits"),
@@ -102,7 +100,7 @@ const usePlan = (values: Form): Reply<CreationPlan> | undefined => {
   return plan
 }
 
-/** Why the service would not create the server; undefined: it would, or has not said so yet. */
+/** Returns why the service would not create the server, if it has said so. */
 const planProblem = (plan: Reply<CreationPlan> | undefined): string | undefined => {
   if (plan === undefined) return undefined
   if (!plan.ok) return plan.detail
@@ -208,7 +206,6 @@ const CreationForm = (props: {
   )
 }
 
-/** Creates a server from a blueprint; the service explains meanwhile what it would do. */
 export const CreatePage = (): View => {
   const blueprints = useBlueprints()
   const form = useForm<Form>(() => ({ ...emptyForm, labels: pairsText(caller.value?.labels) }))

@@ -52,7 +52,6 @@ const Candidates = ({ candidates, node_id }: CreationPlan): View => (
   </ul>
 )
 
-/** The dry run of the form: the chosen node, and the reasons against the others. */
 export const Plan = (props: {
   readonly isChosen: boolean
   readonly plan: Reply<CreationPlan> | undefined

@@ -4,10 +4,8 @@ import { count, counted } from "../../dom/format.ts"
 import { definitionChanges } from "../../parts/differences.tsx"
 import { nameOf } from "../../state/servers.ts"
 
-/** Names that a group shows; the others it counts. */
 const NAMED = 6
 
-/** Servers with the same changes. */
 interface Group {
   readonly ids: Array<string>
   readonly changes: ReadonlyArray<DefinitionChange>

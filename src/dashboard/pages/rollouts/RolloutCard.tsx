@@ -23,7 +23,6 @@ const states: Readonly<Record<RolloutState, readonly [string, string]>> = {
   aborted: ["aborted", "offline"]
 }
 
-/** Whether servers may still change. */
 export const isUnfinished = ({ state }: Rollout): boolean =>
   state === "planned" || state === "canary" || state === "running" || state === "paused"
 
@@ -64,7 +63,6 @@ const Actions = (rollout: Rollout, onChanged: () => void): View => {
   )
 }
 
-/** The servers of a rollout by what has become of them. */
 const partsOf = (rollout: Rollout): ReadonlyArray<readonly [string, string, number]> => {
   const { done: changed, failed_total, rolled_back = 0, total, under_way, waiting } = rollout
   const rest = total - changed - failed_total - under_way - waiting - rolled_back
@@ -141,10 +139,8 @@ const selectedBy = ({ blueprint_id, ids, labels = [], node_id, status }: Selecto
     .filter((condition) => condition !== false)
     .join(", ")
 
-/** Changes of revisions that a card shows. */
 const SHOWN = 5
 
-/** The revisions before and after, the selector and the caller. */
 const Origin = ({ created_by, revisions, selector }: Rollout): View => (
   <div class="rollout-origin">
     {revisions.slice(0, SHOWN).map(({ blueprint_id, from, servers, to }) => (
@@ -166,7 +162,6 @@ const Origin = ({ created_by, revisions, selector }: Rollout): View => (
   </div>
 )
 
-/** A rollout with its progress, its failures and the actions that fit its state. */
 export const RolloutCard = (props: {
   readonly rollout: Rollout
   readonly now: number

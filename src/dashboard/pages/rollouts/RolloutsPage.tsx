@@ -11,7 +11,6 @@ import { isUnfinished, RolloutCard } from "./RolloutCard.tsx"
 /** Milliseconds between two readings, while a rollout is under way and otherwise. */
 const BUSY = 1500
 const IDLE = 10_000
-/** Rollouts of one reading, and at most. */
 const PAGE = 20
 const MOST = 100
 

@@ -15,7 +15,6 @@ import { bodyOf, emptyForm, failures, restarts } from "./settings.ts"
 
 type Selector = { readonly ids: ReadonlyArray<string> } | { readonly blueprint_id: string }
 
-/** Servers of a plan that are compared. */
 const COMPARED = 1000
 
 const usePlan = (selector: Selector | undefined): Reply<RolloutPlan> | undefined => {
@@ -116,6 +115,5 @@ const NewRollout = (props: {
   )
 }
 
-/** Previews a rollout and starts it, for the given servers or for all servers of a blueprint. */
 export const showNewRollout = (ids?: ReadonlyArray<string>): void =>
   openDialog((onClose) => <NewRollout ids={ids} onClose={onClose} />)

@@ -14,7 +14,6 @@ export const failures = [
   ["rollback", "Roll all servers back"]
 ] as const
 
-/** The form, as typed. */
 export interface Form {
   readonly parallel: string
   readonly canary: string
@@ -37,7 +36,6 @@ export const emptyForm: Form = {
 
 const number = (name: string, text: string) => (text === "" ? {} : { [name]: numberIn(text) })
 
-/** The body of `POST /api/rollouts` without its selector; empty fields are left out. */
 export const bodyOf = (form: Form): Record<string, unknown> => {
   const { canary, failure, parallel, restart, timeout } = form
   // No server restarts otherwise.

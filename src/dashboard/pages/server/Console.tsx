@@ -8,7 +8,6 @@ import { failed } from "../../state/notices.ts"
 import { type ConsoleStream, followConsole } from "./consoleStream.ts"
 import { type ConsoleTerminal, openTerminal } from "./terminal.ts"
 
-/** Lines that the input remembers, for each server of this tab. */
 const MOST = 50
 
 const histories = new Map<string, ReadonlyArray<string>>()

@@ -5,7 +5,6 @@ import { classes, type View } from "../../dom/el.ts"
 import { percent, shortDuration } from "../../dom/format.ts"
 import { onEvent } from "../../state/live.ts"
 
-/** The text of each step on the page. */
 const meanings: Readonly<Record<InstallStep["name"], string>> = {
   place: "Choose a node",
   commit: "Store the server",
@@ -47,7 +46,6 @@ const Step = (step: InstallStep, failedAt: string | undefined, now: number): Vie
   )
 }
 
-/** The steps of the installation and the output of its script, live. */
 export const Installation = ({ id, readings }: { readonly id: string; readonly readings: number }): View => {
   const [report, setReport] = useState<InstallReport | undefined>(undefined)
   const [lines, setLines] = useState<ReadonlyArray<string>>([])

@@ -7,12 +7,10 @@ import { missingPart } from "../../parts/parts.tsx"
 import { makeStatsStream, type Sample, samples } from "../../state/stats.ts"
 import { openPlot, type Plot, type Points } from "./plot.ts"
 
-/** Seconds between two figures. */
 const INTERVAL = 2
 /** Figures that a plot shows: five minutes. */
 const MOST = 150
 
-/** Steps of an axis of bytes. */
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power)
 
 /** One plot: the rows of values of a sample, and the text of the newest. */
@@ -24,7 +22,6 @@ interface Kind {
   readonly axisText: (value: number) => string
   /** Steps of the axis; absent: decimal ones. */
   readonly steps?: ReadonlyArray<number>
-  /** Whether the node measures it. */
   readonly isKnown: (stats: ServerStats) => boolean
 }
 
@@ -114,7 +111,6 @@ const Chart = (props: {
   )
 }
 
-/** CPU, memory and network of a server, live. */
 export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolean }): View => {
   const [all, setAll] = useState<ReadonlyArray<Sample>>([])
   const { again, part } = usePart("uplot")

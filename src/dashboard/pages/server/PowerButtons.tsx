@@ -26,7 +26,6 @@ const restart: Choice = { action: "restart", text: "Restart", icon: "restart" }
 const kill: Choice = { action: "kill", text: "Kill", icon: "close", class: "danger" }
 const unpause: Choice = { action: "unpause", text: "Continue", icon: "play", class: "primary" }
 
-/** The buttons that fit a state. */
 const choicesOf = ({ install, restart: again, run, status }: Server): ReadonlyArray<Choice> => {
   switch (status) {
     case "running":
@@ -147,7 +146,6 @@ const itemsOf = (server: Server): ReadonlyArray<MenuItem> => {
   ]
 }
 
-/** The power actions that fit the state of a server, and all others in a menu. */
 export const PowerButtons = ({ server }: { readonly server: Server }): View => {
   const [busy, setBusy] = useState<Power | undefined>(undefined)
   const run = async (wanted: Power) => {

@@ -80,7 +80,6 @@ const runText = ({ run, stopped_by, waiting }: NonNullable<Server["run"]>): stri
   return stopped_by === undefined ? rule : `stays offline: stopped by ${stopped_by}`
 }
 
-/** A problem or a change that waits, with the next steps. */
 const attention = (
   key: string,
   isFailed: boolean,
@@ -109,7 +108,6 @@ const restartText = (restart: Server["restart"]): string => {
     : ` It does not start again: ${restart.reason}.`
 }
 
-/** The problems of the server, each with the next step. */
 const Attention = ({ server }: { readonly server: Server }): View | null => {
   const { definition, id, install, pending = [], problem, restart, status: state } = server
   const crashed = state === "offline" ? crashOf(server) : undefined
@@ -181,7 +179,6 @@ const Remains = ({ id }: { readonly id: string }): View => (
   </div>
 )
 
-/** The page of one server. */
 export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: string }): View => {
   const { failure, readings, reload, server } = useDetail(id)
   const shown =

@@ -4,7 +4,6 @@ import { whyNot } from "../../api/session.ts"
 import { type OpenStream, openStream, pauseBefore } from "../../api/stream.ts"
 import { overlap } from "./consoleText.ts"
 
-/** Lines that are read at first. */
 const LINES = 1000
 /** Milliseconds between two readings with a key that may not open consoles. */
 const EVERY = 2500
@@ -14,12 +13,12 @@ const BEHIND = 1000
 export interface ConsoleHandlers {
   readonly onReplace: (lines: ReadonlyArray<string>) => void
   readonly onLines: (lines: ReadonlyArray<string>) => void
-  /** Called with the state for people; empty: live. */
+  /** Receives the state for people, which is empty while live. */
   readonly onState: (text: string) => void
 }
 
 export interface ConsoleStream {
-  /** Sends a line; undefined: it was sent. */
+  /** Sends a line; returns the failure, if any. */
   readonly send: (line: string) => Promise<Failure | undefined>
   readonly close: () => void
 }
@@ -33,7 +32,6 @@ const stored = async (id: string): Promise<ReadonlyArray<string> | Failure> => {
 
 const isLines = (read: ReadonlyArray<string> | Failure): read is ReadonlyArray<string> => !("ok" in read)
 
-/** Opens the console of a server until it is closed. */
 export const followConsole = (id: string, handlers: ConsoleHandlers): ConsoleStream => {
   let isClosed = false
   let timer: ReturnType<typeof setTimeout> | undefined
@@ -55,7 +53,7 @@ export const followConsole = (id: string, handlers: ConsoleHandlers): ConsoleStr
   }
 
   const connect = () => {
-    /** Live lines that may be among the stored ones; undefined: none is. */
+    /** Live lines that may be among the stored ones, until these are read. */
     let early: Array<string> | undefined = []
     /** Reads the stored lines, which the first live ones repeat. */
     const fill = async (failures: number) => {

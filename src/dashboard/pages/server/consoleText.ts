@@ -13,10 +13,7 @@ const SEQUENCE =
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is removed
 const CONTROL = /[\u0000-\u0008\u000a-\u001a\u001c-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g
 
-/**
- * Returns a line with its colours and without any other sequence: a server moves no cursor, clears no screen and sets no
- * title of the terminal. The style ends with the line.
- */
+/** Returns a line with its colours only: a server moves no cursor, clears no screen and sets no title. */
 export const cleanLine = (line: string): string => {
   const clean = line
     .replace(SEQUENCE, (sequence) => (STYLES.test(sequence) ? sequence : ""))

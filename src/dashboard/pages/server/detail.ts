@@ -17,10 +17,8 @@ const GATHER = 120
 const EVERY = 15_000
 
 export interface Detail {
-  /** Undefined until the first answer. */
   readonly server: Server | undefined
   readonly failure: Failure | undefined
-  /** Grows with each reading. */
   readonly readings: number
   readonly reload: () => void
 }
@@ -70,6 +68,5 @@ export const useDetail = (id: string): Detail => {
   return { ...state, reload: () => setWish((before) => before + 1) }
 }
 
-/** The parts of a server page that the address can name. */
 export const tabs = ["console", "changes", "installation", "crashes", "events"] as const
 export type Tab = (typeof tabs)[number]

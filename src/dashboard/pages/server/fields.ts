@@ -4,7 +4,6 @@ import type { Difference } from "../../parts/differences.tsx"
 import { type FieldKind, numberIn } from "../../parts/fieldInput.tsx"
 
 export interface Field {
-  /** The place in the body of the PATCH. */
   readonly path: string
   readonly label: string
   readonly hint?: string
@@ -14,13 +13,12 @@ export interface Field {
   readonly read: (server: Server) => string
 }
 
-/** Pairs as lines of `name=value`. */
 export const pairsText = (pairs: Readonly<Record<string, string>> = {}): string =>
   Object.entries(pairs)
     .map(([name, value]) => `${name}=${value}`)
     .join("\n")
 
-/** Reads the patches of config files by file; undefined: the text has another form. */
+/** Reads the patches of config files by file, if the text has their form. */
 export const configsOf = (text: string): Readonly<Record<string, object>> | undefined => {
   if (text.trim() === "") return {}
   try {
@@ -35,11 +33,10 @@ export const configsOf = (text: string): Readonly<Record<string, object>> | unde
   }
 }
 
-/** The hint of a field with patches of config files. */
 export const CONFIGS_HINT =
   'As JSON, by file: {"server.properties": {"find": {"motd": "Hi"}}}. A file that no blueprint patches needs a "parser".'
 
-/** Why a text is not accepted; undefined: it is. */
+/** Returns why a text is not accepted, if so. */
 export const problemOf = (kind: FieldKind, text: string): string | undefined => {
   if (kind === "number" && !/^(\d+\.?\d*|\.\d+)?$/.test(text.trim())) return "Enter a number, such as 512."
   return kind === "configs" && configsOf(text) === undefined
@@ -149,7 +146,6 @@ export const fields: ReadonlyArray<Field> = [
   }
 ]
 
-/** Reads lines of `name=value`. */
 export const pairsOf = (text: string): ReadonlyMap<string, string> =>
   new Map(
     text
@@ -169,7 +165,6 @@ const valueOf = ({ kind, path }: Field, text: string): unknown => {
   return kind === "choice" ? text === "true" : text
 }
 
-/** A change of one value, and its place in the body. */
 export interface FieldChange extends Difference {
   readonly keys: ReadonlyArray<string>
 }
@@ -205,7 +200,6 @@ const partChanges = ({ kind, path }: Field, before: string, after: string): Read
     .filter(({ from = null, to }) => JSON.stringify(from) !== JSON.stringify(to))
 }
 
-/** Returns the changes of a form. */
 export const changesOf = (
   server: Server,
   texts: Readonly<Record<string, string>>
@@ -219,7 +213,6 @@ export const changesOf = (
     return [{ path: field.path, keys: field.path.split("."), from, to: valueOf(field, after) }]
   })
 
-/** Returns the body of the PATCH. */
 export const bodyOf = (changes: ReadonlyArray<FieldChange>): Record<string, unknown> => {
   const body: Record<string, unknown> = {}
   for (const { keys, to } of changes) {

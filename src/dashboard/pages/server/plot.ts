@@ -1,4 +1,3 @@
-/** A plot of the last minutes. */
 import { effect } from "@preact/signals"
 import type uPlot from "uplot"
 import { colour, theme } from "../../state/theme.ts"
@@ -6,7 +5,6 @@ import { colour, theme } from "../../state/theme.ts"
 /** Times in seconds, then one row of values for each line. */
 export type Points = [Array<number>, ...Array<Array<number | null>>]
 
-/** The lines of a plot, and its axis of values. */
 export interface Look {
   readonly colours: ReadonlyArray<string>
   readonly axisText: (value: number) => string
@@ -75,7 +73,6 @@ const optionsOf = (width: number, { axisText, colours, steps }: Look): uPlot.Opt
   }
 }
 
-/** Draws a plot in an element. */
 export const openPlot = (
   { UPlot }: typeof import("../../late/uplot.ts"),
   element: HTMLElement,

@@ -1,5 +1,3 @@
-/** The terminal of a console. */
-
 import { effect } from "@preact/signals"
 import type { ITheme, Terminal } from "@xterm/xterm"
 import { colour, theme } from "../../state/theme.ts"
@@ -7,10 +5,7 @@ import { cleanLine } from "./consoleText.ts"
 
 const SCROLLBACK = 5000
 
-/**
- * Stands for a style element: its text becomes a constructed sheet, since the policy of the page allows no inline styles.
- * The terminal appends it, sets its text and removes it.
- */
+/** Stands for a style element: its text becomes a constructed sheet, as the policy allows no inline styles. */
 const sheetElement = (): HTMLElement => {
   const element = create("template")
   const sheet = new CSSStyleSheet()
@@ -30,7 +25,6 @@ function setAttribute(this: HTMLElement, name: string, value: string): void {
 
 const create = Document.prototype.createElement.bind(document)
 
-/** Creates an element that sets no inline style. */
 const createStyleSafe = (tag: string): HTMLElement => {
   if (tag === "style") return sheetElement()
   const element = create(tag)
@@ -38,7 +32,6 @@ const createStyleSafe = (tag: string): HTMLElement => {
   return element
 }
 
-/** The document as the terminal sees it. */
 const styleSafeDocument = new Proxy(document, {
   get: (target, name) => {
     if (name === "createElement") return createStyleSafe
@@ -88,12 +81,10 @@ const themeOf = (): ITheme => {
 export interface ConsoleTerminal {
   /** Adds lines; those of a frame are written together. */
   readonly write: (lines: ReadonlyArray<string>) => void
-  /** Replaces all lines. */
   readonly replace: (lines: ReadonlyArray<string>) => void
   readonly close: () => void
 }
 
-/** Opens a terminal in an element. */
 export const openTerminal = (
   { FitAddon, Terminal }: typeof import("../../late/xterm.ts"),
   element: HTMLElement

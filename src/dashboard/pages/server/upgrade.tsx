@@ -41,6 +41,5 @@ const UpgradeDialog = ({ id, onClose }: { readonly id: string; readonly onClose:
   )
 }
 
-/** Shows what an upgrade would change, and upgrades on confirmation. */
 export const showUpgrade = (id: string): void =>
   openDialog((onClose) => <UpgradeDialog id={id} onClose={onClose} />)

@@ -14,7 +14,6 @@ import { clearSelection, selectAll, selection } from "../../state/selection.ts"
 import { rows } from "../../state/servers.ts"
 import { showNewRollout } from "../rollouts/newRollout.tsx"
 
-/** Servers that the confirmation lists; the others it counts. */
 const NAMED = 50
 
 /** The confirmation of a deletion: it names what is destroyed. */
@@ -84,7 +83,6 @@ const powers: ReadonlyArray<readonly [Power, string, "play" | "stop" | "restart"
   ["restart", "Restart", "restart"]
 ]
 
-/** The actions on the selected servers, above the end of the list. */
 export const BulkBar = (): View | null => {
   const ids = [...selection.value]
   if (ids.length === 0) return null

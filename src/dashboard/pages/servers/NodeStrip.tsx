@@ -6,7 +6,6 @@ import { filter, setFilter } from "../../state/filter.ts"
 import { nodes, nodesReadAt } from "../../state/nodes.ts"
 import { rows } from "../../state/servers.ts"
 
-/** The state of a node in a word, and the colour that goes with it. */
 export const stateOf = (node: NodeDetail): readonly [string, string] => {
   if (node.key !== undefined) return [`key ${node.key}`, "unknown"]
   if (node.unreachable !== undefined) return ["unreachable", "unknown"]
@@ -14,7 +13,6 @@ export const stateOf = (node: NodeDetail): readonly [string, string] => {
   return node.drained ? ["drained", "stopping"] : ["connected", "running"]
 }
 
-/** Ports that servers hold, by node. */
 export const portsInUse = (): ReadonlyMap<string, number> => {
   const used = new Map<string, number>()
   for (const { nodeId, ports } of rows.values()) used.set(nodeId, (used.get(nodeId) ?? 0) + ports)
@@ -23,7 +21,6 @@ export const portsInUse = (): ReadonlyMap<string, number> => {
 
 const share = (part: number, whole: number): number => (whole === 0 ? 0 : part / whole)
 
-/** The three figures of a node: memory, CPU, ports. */
 export const bars = (
   { capacity, committed, ports_free, usage }: NodeDetail,
   held: number

@@ -23,10 +23,9 @@ interface Props {
 const isUp = ({ status }: Row): boolean =>
   status === "running" || status === "starting" || status === "stopping"
 
-/** Labels of a row at most; the page of the server has all. */
 const LABELS = 4
 
-/** Milliseconds since the process began; undefined: not known. */
+/** Milliseconds since the process began, if known. */
 const uptimeOf = (row: Row, sample: Sample | undefined): number | undefined =>
   !isUp(row) || sample === undefined || sample.stats.uptime === null
     ? undefined
@@ -55,7 +54,7 @@ const cpu = (row: Row, sample: Sample | undefined): string => {
   return used === undefined || used === null ? "" : `${used < 10 ? used.toFixed(1) : used.toFixed(0)}%`
 }
 
-/** Why the server needs a look; undefined: it does not. */
+/** Returns why the server needs a look, if so. */
 const trouble = ({ crashedAt, failure, phase, problem, restartAt, status }: Row): string | undefined => {
   if (phase === "failed") return `Installation failed: ${failure}`
   if (problem !== "" && status === "offline") return `It ${problem}`

@@ -46,7 +46,6 @@ const NoServers = (): View => {
   )
 }
 
-/** The list of servers with the nodes above it. */
 export const ServersPage = (): View => {
   useSignalEffect(() => {
     membership.value

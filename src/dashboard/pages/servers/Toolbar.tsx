@@ -61,7 +61,6 @@ const focusList = (event: KeyboardEvent): void => {
   event.preventDefault()
 }
 
-/** Search, filters and the way to a new server. */
 export const Toolbar = (): View => {
   const { blueprint, descending, q, sort } = filter.value
   const counts = tallies.value
