@@ -34,7 +34,7 @@ const budgets: Record<string, number> = {
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 790,
   "src/dashboard": 7468,
-  "src/shared": 2200
+  "src/shared": 2219
 }
 
 /** Short files with one importer in their folder that are things of their own: commands, groups of routes, layers. */

@@ -1,4 +1,5 @@
 import { Context, Effect, Layer, Scope } from "effect"
+import { Tally } from "../../shared/work/Tally.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
 
@@ -24,12 +25,12 @@ export class OpenStreams extends Context.Service<
 >()("muster/events/OpenStreams") {
   static readonly layer = ({ perKey, total }: StreamLimits): Layer.Layer<OpenStreams> =>
     Layer.sync(OpenStreams, () => {
-      const byKey = new Map<string, number>()
+      const byKey = new Tally<string>()
       let open = 0
 
       const take = (key: string) =>
         Effect.suspend(() => {
-          const own = byKey.get(key) ?? 0
+          const own = byKey.of(key)
           if (own >= perKey) {
             return new LimitReached({
               detail: `the API key has ${own} open streams`,
@@ -46,15 +47,13 @@ export class OpenStreams extends Context.Service<
               resetAfter: RETRY_AFTER
             })
           }
-          byKey.set(key, own + 1)
+          byKey.add(key)
           open += 1
           return Effect.void
         })
       const release = (key: string) =>
         Effect.sync(() => {
-          const own = (byKey.get(key) ?? 1) - 1
-          if (own === 0) byKey.delete(key)
-          else byKey.set(key, own)
+          byKey.remove(key)
           open -= 1
         })
 

@@ -6,6 +6,7 @@ import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequ
 import { Clock, Duration, Effect, Layer, Schedule } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
+import { Tally } from "../../shared/work/Tally.ts"
 import { LargeAnswers, tooManyUnread } from "./LargeAnswers.ts"
 import { removeFrom } from "./node/pipelining.ts"
 import { sendQueues } from "./node/sendQueues.ts"
@@ -139,9 +140,9 @@ const makeLargeAnswers = (
   mostRequests: () => number
 ) => {
   const accounts = new Map<string, Account>()
-  const inProgress = new Map<string, number>()
+  const inProgress = new Tally<string>()
   /** What holds the bodies that leave, each with the number of its responses. */
-  const held = new Map<object, number>()
+  const held = new Tally<object>()
   let total = 0
 
   const accountOf = (key: string): Account => {
@@ -163,14 +164,12 @@ const makeLargeAnswers = (
     if (account.making + account.leaving === 0) accounts.delete(key)
   }
   const hold = (holder: object, bytes: number) => {
-    const users = held.get(holder) ?? 0
-    held.set(holder, users + 1)
-    if (users === 0) total += bytes
+    if (held.of(holder) === 0) total += bytes
+    held.add(holder)
   }
   const letGo = (holder: object, bytes: number) => {
-    const users = held.get(holder) ?? 0
-    if (users > 1) held.set(holder, users - 1)
-    else if (held.delete(holder)) total -= bytes
+    held.remove(holder)
+    if (held.of(holder) === 0) total -= bytes
   }
   const hasRoom = (bytes: number) => total === 0 || total + bytes <= mostBytes
   const makeRoom = (bytes: number) => {
@@ -211,14 +210,9 @@ const makeLargeAnswers = (
       const response = NodeHttpServerRequest.toServerResponse(request)
       if (principal === undefined || response.closed) return true
       const { key_id } = principal
-      const others = inProgress.get(key_id) ?? 0
-      if (others >= mostRequests()) return false
-      inProgress.set(key_id, others + 1)
-      response.once("close", () => {
-        const left = (inProgress.get(key_id) ?? 1) - 1
-        if (left === 0) inProgress.delete(key_id)
-        else inProgress.set(key_id, left)
-      })
+      if (inProgress.of(key_id) >= mostRequests()) return false
+      inProgress.add(key_id)
+      response.once("close", () => inProgress.remove(key_id))
       return true
     },
     begin: (request, response, principal) => {
@@ -232,7 +226,7 @@ const makeLargeAnswers = (
       const account = key === undefined ? undefined : accountOf(key)
       if (account !== undefined && account.leaving > 0 && account.leaving + bytes > LEAVING_BYTES)
         return false
-      const fresh = held.has(holder) ? 0 : bytes
+      const fresh = held.of(holder) > 0 ? 0 : bytes
       makeRoom(fresh)
       if (!hasRoom(fresh)) return false
       hold(holder, bytes)

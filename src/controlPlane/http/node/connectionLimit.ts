@@ -4,6 +4,7 @@ import type { Socket } from "node:net"
 import { Context, Effect, Latch, Layer } from "effect"
 import { IpNetwork } from "effect/net"
 import { LIMITS, openFilesIn } from "../../../shared/observability/openFiles.ts"
+import { Tally } from "../../../shared/work/Tally.ts"
 import { canonicalAddress, countedAddress } from "./clientAddress.ts"
 import { UNGATED } from "./pipelining.ts"
 import { ONLY_READ } from "./strangers.ts"
@@ -111,7 +112,7 @@ const limitConnections = (
 ) => {
   const crowded = Math.floor(maximum * CROWDED_PART)
   const all = new Map<Socket, Connection>()
-  const byAddress = new Map<string, number>()
+  const byAddress = new Tally<string>()
   /** By port of the peer: the socket of a TLS connection changes with its handshake. */
   const handshakes = new Map<string, Connection>()
   /** Connections without any request; oldest first. */
@@ -124,9 +125,7 @@ const limitConnections = (
     if (!all.delete(connection.socket)) return
     unused.delete(connection)
     idle.delete(connection)
-    const left = (byAddress.get(connection.address) ?? 1) - 1
-    if (left === 0) byAddress.delete(connection.address)
-    else byAddress.set(connection.address, left)
+    byAddress.remove(connection.address)
   }
   const count = () => {
     dropped += 1
@@ -144,7 +143,7 @@ const limitConnections = (
     if (victim !== undefined) drop(victim)
     else if (holdsHalf(fresh)) drop(fresh)
   }
-  const holdsHalf = ({ address }: Connection) => (byAddress.get(address) ?? 0) * 2 > maximum
+  const holdsHalf = ({ address }: Connection) => byAddress.of(address) * 2 > maximum
   const replaceOwn = (fresh: Connection) => {
     drop(firstAt(unused, fresh.address) ?? firstAt(idle, fresh.address) ?? fresh)
   }
@@ -159,7 +158,7 @@ const limitConnections = (
     }
     const key = portKey(socket)
     all.set(socket, connection)
-    byAddress.set(connection.address, (byAddress.get(connection.address) ?? 0) + 1)
+    byAddress.add(connection.address)
     handshakes.set(key, connection)
     socket.once("close", () => {
       if (handshakes.get(key) === connection) handshakes.delete(key)
