@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto"
 import { Context, Effect, Layer, Queue } from "effect"
 import { type InvalidRequest, type SourceFailed, Unavailable } from "../../contract/domain/errors.ts"
-import { Journal } from "../store/journal/Journal.ts"
+import { followChanges } from "../store/journal/Journal.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { BlueprintStore } from "./BlueprintStore.ts"
 import type { Folder } from "./parse/parse.ts"
@@ -10,17 +10,12 @@ import { SoftwareStore } from "./SoftwareStore.ts"
 /** The reloads of other replicas, from the journal. Build this before the folders are read for the first time. */
 export class ReloadFeed extends Context.Service<ReloadFeed>()("muster/blueprints/ReloadFeed", {
   make: Effect.gen(function* () {
-    const journal = yield* Journal
     const origin = yield* Effect.sync(() => randomUUID())
     const reloaded = yield* Queue.unbounded<Folder>()
-    yield* journal.follow("controllers", (entries) =>
-      Effect.sync(() => {
-        for (const { change } of entries) {
-          if (change.topic !== "definitions:reloaded" || change.origin === origin) continue
-          Queue.offerUnsafe(reloaded, change.folder)
-        }
-      })
-    )
+    yield* followChanges("controllers", (change) => {
+      if (change.topic !== "definitions:reloaded" || change.origin === origin) return
+      Queue.offerUnsafe(reloaded, change.folder)
+    })
     return {
       /** The name of this process in the journal. */
       origin,

@@ -16,7 +16,7 @@ import type { Ticket } from "../../contract/api/EventsGroup.ts"
 import { Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
 import { CurrentPrincipal, OUTSIDE_KEY, type Principal } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
-import { Journal } from "../store/journal/Journal.ts"
+import { followChanges, type Journal } from "../store/journal/Journal.ts"
 import { TicketRepo } from "../store/repos/TicketRepo.ts"
 import { Store } from "../store/Store.ts"
 
@@ -104,7 +104,6 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
   const outside = options.adminKey === undefined ? "" : Redacted.value(options.adminKey)
   const store = yield* Store
   const repo = yield* TicketRepo
-  const journal = yield* Journal
   const oneAtATime = yield* Semaphore.make(1)
   const connections = new Map<string, Set<Connection>>()
 
@@ -113,17 +112,13 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
     if (timesOpened !== undefined && timesOpened < newest) replaced.openUnsafe()
   }
 
-  yield* journal.follow("publish", (entries) =>
-    Effect.sync(() => {
-      for (const { change } of entries) {
-        if (change.topic !== "ticket:reopened") continue
-        for (const connection of connections.get(change.ticket) ?? []) {
-          connection.newest = Math.max(connection.newest, change.times_opened)
-          endIfReplaced(connection)
-        }
-      }
-    })
-  )
+  yield* followChanges("publish", (change) => {
+    if (change.topic !== "ticket:reopened") return
+    for (const connection of connections.get(change.ticket) ?? []) {
+      connection.newest = Math.max(connection.newest, change.times_opened)
+      endIfReplaced(connection)
+    }
+  })
 
   const isOpen = ({ newest, timesOpened }: Connection) => timesOpened !== undefined && timesOpened >= newest
 
