@@ -13,7 +13,7 @@ export const tooManyInProgress = new Unavailable({
   hint: "Send fewer requests at the same time, and read their responses."
 })
 
-/** Bounds the connections of a key and its unread large responses. Default: unbounded. */
+/** Bounds the connections of a key and its unread large responses; streams have their own bounds. Default: unbounded. */
 export const LargeAnswers = Context.Reference<{
   /** Waits for room for `bytes`, then runs the handler; without room in time, dies with `Unavailable`. */
   making(bytes: number): <A, E, R>(handler: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>

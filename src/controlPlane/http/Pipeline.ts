@@ -230,7 +230,7 @@ const makeServe = (options: PipelineOptions) =>
       }
       const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
         if (caller.isStranger) boundReading(request, options.reading)
-        return answers.begin(request, handled, principal)
+        return found.route.isStream === true || answers.begin(request, handled, principal)
           ? finished(handled)
           : Effect.flatMap(refusedNow(tooManyUnread), finished)
       }

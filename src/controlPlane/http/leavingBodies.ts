@@ -12,8 +12,6 @@ import { removeFrom } from "./node/pipelining.ts"
 import { sendQueues } from "./node/sendQueues.ts"
 import { CurrentPrincipal } from "./Principal.ts"
 
-const EVENT_STREAM = "text/event-stream"
-
 /** Bytes of a body that counts towards no bound: the number of connections bounds such bodies. */
 const SMALL = 16 * 1024
 /** Bytes of the larger bodies of one key that leave at the same time; a single body may be larger. */
@@ -59,13 +57,12 @@ const takenOf = (socket: Socket): number => {
   return socket.bytesWritten - (_handle?.writeQueueSize ?? 0)
 }
 
-/** Returns the memory of a body; small ones have none, and event streams have their own bounds. */
+/** Returns the memory of a body, unless it is small. */
 const memoryOf = (response: HttpServerResponse.HttpServerResponse) => {
   const { body } = response
   if (body._tag === "Uint8Array" && body.body.length > SMALL)
     return { holder: body.body, bytes: body.body.length }
-  if (body._tag === "Stream" && body.contentType !== EVENT_STREAM)
-    return { holder: response, bytes: STREAM_BYTES }
+  if (body._tag === "Stream") return { holder: response, bytes: STREAM_BYTES }
   return undefined
 }
 
