@@ -176,11 +176,11 @@ export const makeConsoleLog = (folder: string): ConsoleLog => {
   }, Effect.scoped)
 
   const rotate = Effect.fnUntraced(function* (listener: LineListener) {
-    const shift = gapInOlder
+    const isIncomplete = gapInOlder !== 0
     const relayed = yield* readCutRecord(folder)
     const rotated = yield* rotateConsole(folder, { relayed, gapInOlder, offset: position.offset })
     gapInOlder = rotated.gapInOlder
-    yield* times.rotated(shift)
+    yield* times.rotated(isIncomplete)
     position = { ...position, offset: 0 }
     yield* feed(rotated.unread, listener)
     if (rotated.lost > 0) yield* noteSkipped(rotated.lost, listener)

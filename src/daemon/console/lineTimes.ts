@@ -93,15 +93,15 @@ export const makeLineTimes = (folder: string) => {
     observe: (stats: Stats | undefined) => orWithout(observe(stats)),
     /** Writes the newest mark, which otherwise waits for the next observation. */
     flush: orWithout(flush),
-    /** Drops the marks of output that a rotation by this service has removed. @param shift the change of all positions */
-    rotated: (shift: number) =>
+    /** Drops the marks of output that a rotation has removed, or all if earlier output `isIncomplete`. */
+    rotated: (isIncomplete: boolean) =>
       Effect.gen(function* () {
         const begins = yield* readOrigins(folder)
         yield* flush
-        const kept = (yield* marks).filter(({ position }) => shift === 0 && position > begins.older)
+        const kept = isIncomplete ? [] : (yield* marks).filter(({ position }) => position > begins.older)
         origin = undefined
         seen = { position: begins.current, at: yield* Clock.currentTimeMillis }
-        yield* rewrite([...kept, { ...seen, at: shift === 0 ? seen.at : 0 }])
+        yield* rewrite([...kept, { ...seen, at: isIncomplete ? 0 : seen.at }])
       }).pipe(orWithout),
     /** Returns the times of the output at these ascending positions, as RFC 3339, or null if unknown. */
     of: Effect.fnUntraced(function* (positions: ReadonlyArray<number>) {
