@@ -108,7 +108,7 @@ export const trueOrNot = (description: string) => asFlag(Schema.String.annotate(
 export const wholeNumber = (description: string) =>
   given(/^(?:[+-]?\d+)?$/, "a whole number", description, { type: "integer" })
 
-export const positive = (description: string) =>
+const positive = (description: string) =>
   given(/^(?:0*[1-9]\d*)?$/, "a whole number of at least 1", description, { type: "integer", minimum: 1 })
 
 export const numberBetween = (minimum: number, maximum: number, description: string) =>

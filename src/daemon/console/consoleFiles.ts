@@ -109,7 +109,7 @@ export interface CutRecord {
 
 const recordPattern = /^(\d{1,15}|gone|earlier) (\d{1,15})\n$/
 
-export const parseCutRecord = (text: string): CutRecord | undefined => {
+const parseCutRecord = (text: string): CutRecord | undefined => {
   const [, begins, lostBytes] = recordPattern.exec(text) ?? []
   if (begins === undefined) return undefined
   return {

@@ -16,7 +16,7 @@ const OBJECT_BYTES = 150
 /** Bytes that one statement deletes beyond its first entry, so that it does not hold the database. */
 const PRUNED_BYTES = 4 * 1024 * 1024
 
-export interface AuditBounds {
+interface AuditBounds {
   /** Milliseconds since the epoch: earlier entries are deleted. */
   readonly notBefore: number
   readonly maxBytes: number
