@@ -17,8 +17,8 @@ const place = (had: ReadonlyArray<string>, stored: ReadonlyArray<string>) => {
 }
 
 /**
- * Returns the stored lines after those of the reader, at the place with most equal lines before. The reader's newest
- * line may have grown.
+ * Returns the stored lines that the reader lacks: the ones after the place with most equal lines before it. The newest
+ * line of the reader may have grown.
  */
 export const missingLines = (
   had: ReadonlyArray<string>,

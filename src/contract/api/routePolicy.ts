@@ -38,7 +38,7 @@ export interface RoutePolicy {
   readonly longestWait?: number
   /** Bytes that a body may have where the setting is lower; default: the setting. */
   readonly largeBody?: number
-  /** Values that the arrays and objects of a body may have in place of those of every route. */
+  /** Most values in the arrays and objects of a body; default: the bound of all routes. */
   readonly mostValues?: number
   readonly rateLimit?: KeyRateLimit
 }

@@ -135,7 +135,7 @@ export const limitsFit = Schema.makeFilter<Grant>(
 export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit, limitsFit)
 export type KeyGrant = typeof KeyGrant.Type
 
-/** Returns the rights of a key. Each includes `read`; `power` includes those of the single actions. */
+/** Returns the rights of a key. Each right includes `read`, and `power` includes the rights of the single actions. */
 export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> => {
   const given = allow === undefined ? standard[scope] : (["read", ...allow] as const)
   return new Set(given.includes("power") ? [...given, ...PowerRight.literals] : given)

@@ -35,7 +35,7 @@ export class ControlPlane extends Context.Service<
     disconnect(node_id: NodeId, boot_id: string): Effect.Effect<void, ControlPlaneError>
     /**
      * Applies at most `MOST_REPORTS` reports, in order for each server, and returns each failure, which ends the
-     * reports of its server. Repeated reports and those of deleted servers succeed.
+     * reports of its server. Repeated reports, and reports of deleted servers, succeed.
      */
     reports(
       node_id: NodeId,

@@ -126,7 +126,7 @@ export class AuditLog extends Context.Service<AuditLog>()("muster/audit/AuditLog
     ) {
       const isSuccess = pending.entry.result.status < 400 && !request.changesNothing
       if (isSuccess || request.isActing || request.isCommitted) {
-        // This write is the entry itself; it must not carry that of a success.
+        // This write is the entry itself, so it must not carry the entry of a success.
         const alone = Effect.provideService(write(pending), CurrentAudit, undefined)
         return yield* Effect.matchEffect(alone, {
           onFailure: () => enqueue(pending),

@@ -30,7 +30,7 @@ export class SoftwareStore extends Context.Service<SoftwareStore>()("muster/blue
       get,
       /** The software set by id. The same object until a reload, so that derived values can be cached. */
       current,
-      /** As those of the blueprint store. */
+      /** As `BlueprintStore.warnings`. */
       warnings,
       /** As `BlueprintStore.reload`. */
       reload

@@ -55,7 +55,7 @@ export const choose = Effect.fnUntraced(function* <E, R>(
 export interface Reloadable<A> {
   /** The same object until a reload. */
   readonly current: Effect.Effect<A>
-  /** As those of `BlueprintStore`. */
+  /** As `BlueprintStore.warnings`. */
   readonly warnings: Effect.Effect<ReadonlyArray<string>>
   readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
 }

@@ -138,7 +138,7 @@ const makeLargeAnswers = (
 ) => {
   const accounts = new Map<string, Account>()
   const inProgress = new Tally<string>()
-  /** What holds the bodies that leave, each with the number of its responses. */
+  /** Counts the responses of each object that holds a body. */
   const held = new Tally<object>()
   let total = 0
 

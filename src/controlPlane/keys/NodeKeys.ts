@@ -62,7 +62,7 @@ export class NodeKeys extends Context.Service<NodeKeys>()("muster/keys/NodeKeys"
         // A key that was valid a moment ago is always known.
         yield* belongsTo(owner ?? "", node_id)
       }),
-      /** Fails unless the key of the current request is that of the node; `"unbound"`: no node has it. */
+      /** Fails unless the node has the key of the current request. Returns `"unbound"` if no node has it. */
       check: Effect.fnUntraced(function* (node_id: NodeId) {
         const { key_id } = yield* caller
         const owner = yield* nodeOf(key_id)

@@ -127,7 +127,7 @@ export const layerUnlisted = (folders: SourceFolders) =>
   )
 
 /**
- * Syncs the sources of a file at once; the start of a store waits for those of its folder.
+ * Syncs the sources of a file at once. A store starts once the sources of its folder are synced.
  * @error InvalidSources the file is invalid: names line, column and reason
  * @error SyncFailed the data folder cannot be used
  */

@@ -8,7 +8,7 @@ const MB = 1_000_000
 
 type Resource = "memory" | "disk" | "ports"
 
-/** A resource of which a node has too little. `free` is in the words of `needed`. */
+/** A resource that a node lacks. `free` has the same words as `needed`. */
 export interface Shortage {
   readonly resource: Resource
   readonly needed: string

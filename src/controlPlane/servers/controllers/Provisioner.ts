@@ -25,7 +25,7 @@ export interface ProvisionerOptions {
 
 /** Installations at a time on the embedded node, which must not block the service. */
 const EMBEDDED_INSTALLS = 8
-/** Installations at a time on another node: those of two messages. */
+/** Installations at a time on another node: as many as two messages have. */
 const INSTALLS = 2 * MOST_CREATIONS
 /** Pause between two reads of pending removals. A removal in both lasts longer than any call: it was interrupted. */
 const REMOVALS = "15 seconds"

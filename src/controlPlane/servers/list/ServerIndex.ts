@@ -141,7 +141,7 @@ export class ServerIndex extends Context.Service<
       const migrations = new Map<ServerId, Migration>()
       const changes = new ServerChanges()
       let cursor = 0
-      /** What summaries show beside the journal: node names, and the files that definitions are compared with. */
+      /** Changes with everything in summaries that has no journal entry: node names, and the definition files. */
       let context = randomUUID()
       /** Entries that came before the first load. Unset once it is done. */
       let early: Array<JournalEntry> | undefined = []

@@ -86,7 +86,7 @@ export class JournalFollowers extends Context.Service<JournalFollowers>()("muste
       applied: Effect.sync(() => applied),
       /** Publishes gapless entries after earlier ones of other processes, or nothing if those cannot be read. */
       publish,
-      /** Publishes the entries without those of other processes. */
+      /** Publishes the entries, even if earlier ones of other processes cannot be read. */
       publishAnyway: (entries: ReadonlyArray<JournalEntry>) => oneAtATime.withPermit(fresh(entries)),
       /** Publishes the entries of other processes up to `cursor`. */
       catchUpTo: (cursor: number) => toItsEnd(readUpTo(cursor)),
