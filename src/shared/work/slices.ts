@@ -2,7 +2,7 @@
 import { Effect, Semaphore } from "effect"
 
 /** Time of all slices in one turn of the event loop, in milliseconds. */
-const SLICE = 5
+const SLICE = 3
 
 /** Time at which the first slice of this turn began, if it has. */
 let began: number | undefined
