@@ -125,6 +125,20 @@ describe("documents", () => {
     expect(named.filter((path) => !existsSync(join(root, path)))).toEqual([])
   })
 
+  it("docs/internals.md names what the linked files export", () => {
+    const text = textOf("docs/internals.md")
+    const rows = [...tableOf(text, "server"), ...tableOf(text, "node")]
+    expect(rows.length).toBeGreaterThan(20)
+    for (const [names = "", , link = ""] of rows) {
+      const path = join("docs", /\]\(([^)]+)\)/.exec(link)?.[1] ?? "")
+      for (const [, name = ""] of names.matchAll(/`(\w+)`/g)) {
+        expect(textOf(path), path).toMatch(
+          new RegExp(`^export (?:class|const|interface|type) ${name}\\b`, "m")
+        )
+      }
+    }
+  })
+
   it("docs/development.md lists every folder of src and every dependency; its commands exist", () => {
     const text = textOf("docs/development.md")
     const listed = tableOf(text, "folders").map(([folder]) => codeOf(folder) ?? "")
