@@ -11,7 +11,7 @@ const budgets: Record<string, number> = {
   "src/client": 1147,
   "src/contract": 6789,
   "src/controlPlane/audit": 226,
-  "src/controlPlane/blueprints": 4676,
+  "src/controlPlane/blueprints": 4589,
   "src/controlPlane/events": 1687,
   "src/controlPlane/http": 3119,
   "src/controlPlane/keys": 852,

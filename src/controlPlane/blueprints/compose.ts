@@ -3,17 +3,10 @@ import { Result, type Schema } from "effect"
 import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../../contract/domain/Blueprint.ts"
 import { tooMuch } from "../../contract/domain/environment.ts"
 import { patchConflicts, planFiles } from "../../contract/domain/filePlan.ts"
-import {
-  type BlueprintFile,
-  type Composable,
-  configsOf,
-  type MixinFile,
-  type ServerPart,
-  type StatePart,
-  stateOf,
-  variablesOf,
-  type Written
-} from "./parse/files.ts"
+import type { Written } from "./parse/decode.ts"
+import { type BlueprintFile, type Composable, configsOf, type MixinFile, stateOf } from "./parse/files.ts"
+import type { ServerPart } from "./parse/parseServer.ts"
+import { type StatePart, variablesOf } from "./parse/parseState.ts"
 import { type Origin, type Position, type Problem, printable } from "./parse/problem.ts"
 import { unknownPorts } from "./placeholders.ts"
 

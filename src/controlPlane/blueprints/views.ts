@@ -5,7 +5,6 @@ import { patchConflicts, planFiles } from "../../contract/domain/filePlan.ts"
 import type { Software } from "../../contract/domain/Software.ts"
 import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
 import { resolveImage } from "./image.ts"
-import { defined } from "./parse/decode.ts"
 import { configsOf, type MixinFile, stateOf } from "./parse/files.ts"
 import { printable } from "./parse/problem.ts"
 import { unknownPlaceholders, unknownPorts } from "./placeholders.ts"
@@ -32,18 +31,19 @@ export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): Blue
   annotations: blueprint.annotations
 })
 
-export const mixinView = (mixin: MixinFile): MixinView => ({
-  id: mixin.id,
-  description: mixin.description,
-  extends: mixin.extends.map((parent) => parent.id),
-  server: defined({
-    ...mixin.server,
-    configs: mixin.server.configs === undefined ? undefined : configsOf(mixin.server)
-  }),
-  state: mixin.state === null ? null : stateOf(mixin.state),
-  annotations: mixin.annotations,
-  mixin: { id: mixin.id, description: mixin.description }
-})
+export const mixinView = (mixin: MixinFile): MixinView => {
+  const { annotations, description, id, state } = mixin
+  const { configs, ...server } = mixin.server
+  return {
+    id,
+    description,
+    extends: mixin.extends.map((parent) => parent.id),
+    server: configs === undefined ? server : { ...server, configs: configsOf(mixin.server) },
+    state: state === null ? null : stateOf(state),
+    annotations,
+    mixin: { id, description }
+  }
+}
 
 /** Returns why no server can be created from a blueprint, or what of it looks mistyped. */
 export const blueprintNotes = (blueprint: Blueprint, software: SoftwareSet): ReadonlyArray<string> => {

@@ -4,13 +4,9 @@ import * as fc from "fast-check"
 import type { Blueprint, BlueprintState, Volume } from "../../../src/contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../src/contract/domain/ConfigPatch.ts"
 import { compose, flattenMixins } from "../../../src/controlPlane/blueprints/compose.ts"
-import type {
-  BlueprintFile,
-  MixinFile,
-  Reference,
-  ServerPart,
-  Written
-} from "../../../src/controlPlane/blueprints/parse/files.ts"
+import type { Written } from "../../../src/controlPlane/blueprints/parse/decode.ts"
+import type { BlueprintFile, MixinFile, Reference } from "../../../src/controlPlane/blueprints/parse/files.ts"
+import type { ServerPart } from "../../../src/controlPlane/blueprints/parse/parseServer.ts"
 import { renderProblem } from "../../../src/controlPlane/blueprints/parse/problem.ts"
 
 const refs = (ids: ReadonlyArray<string>): ReadonlyArray<Reference> =>

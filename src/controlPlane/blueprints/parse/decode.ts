@@ -1,18 +1,22 @@
 import { Result, Schema } from "effect"
 import { nearest } from "../../../contract/domain/nearest.ts"
 import { amountHint, unitOf } from "../../../contract/domain/units.ts"
-import { type Kind, normal, placeOf, type Shape } from "./fields.ts"
-import type { Written } from "./files.ts"
 import type { Located } from "./located.ts"
 import { type Origin, printable } from "./problem.ts"
 
 /** The findings of one file's decoding. A file with a problem is not used, whatever the decoders return. */
 export interface Reading {
-  /** Returns the kind of a definition file, if it is one. */
-  kind(): Kind | undefined
   problem(at: number, reason: string): void
   ignored(key: string): void
   origin(at: number): Origin
+  /** Returns where a definition file may have a key, if anywhere. */
+  placeOf(key: string): string | undefined
+}
+
+/** A value and its position: two files may be valid and exclude each other. */
+export interface Written<A> {
+  readonly value: A
+  readonly at: Origin
 }
 
 /** Reads a value, or reports a problem. */
@@ -124,6 +128,29 @@ export const written =
     return value === undefined ? undefined : { value, at: reading.origin(node.at) }
   }
 
+/** Decodes a value that `read` accepts or changes; its failure is the problem. */
+export const refined =
+  <A, B>(decode: Decoder<A>, read: (value: A) => Result.Result<B, string>): Decoder<B> =>
+  (node, reading) => {
+    const value = decode(node, reading)
+    if (value === undefined) return undefined
+    const result = read(value)
+    if (Result.isSuccess(result)) return result.success
+    reading.problem(node.at, result.failure)
+    return undefined
+  }
+
+/** Decodes a text that `spell` changes first. */
+export const respelled =
+  (spell: (text: string) => string, decode: Decoder<string>): Decoder<string> =>
+  (node, reading) =>
+    decode(
+      node.kind === "scalar" && typeof node.value === "string"
+        ? { ...node, value: spell(node.value), source: node.source.trim() }
+        : node,
+      reading
+    )
+
 const noMapping = (node: Located, reading: Reading, keys: ReadonlyArray<string> = []): undefined => {
   const lines = node.kind === "list" ? "; write `key: value` lines without `- `" : ""
   return expected(
@@ -172,14 +199,25 @@ export const json: Decoder<Schema.Json> = (node, reading) => {
   return node.value
 }
 
+/** A mapping with known keys. */
+export interface Shape<K extends string = string> {
+  readonly where: string
+  /** The known keys, in their documented spelling. */
+  readonly keys: ReadonlyArray<K>
+  /** Keys that are accepted and ignored: files for SLS have them. */
+  readonly ignored: ReadonlyArray<string>
+}
+
 export interface Fields<K extends string> {
-  readonly at: number
   /** Unset if the field is absent or null, or if a problem was reported. */
   optional<A>(key: K, decode: Decoder<A>): A | undefined
   required<A>(key: K, decode: Decoder<A>): A | undefined
   /** The position of the field's value, else of the mapping. */
   place(key: K): number
 }
+
+/** `-` and `_` are the same in known keys. */
+export const normal = (key: string): string => key.replaceAll("-", "_")
 
 /** An unknown key is a problem that names the nearest known one; keys that begin with `x-` are free. */
 export const fieldsOf = <K extends string>(
@@ -205,7 +243,6 @@ export const fieldsOf = <K extends string>(
     return field?.kind === "scalar" && field.value === null ? undefined : field
   }
   return {
-    at: node.at,
     optional: (key, decode) => {
       const field = present(key)
       return field === undefined ? undefined : decode(field, reading)
@@ -218,6 +255,71 @@ export const fieldsOf = <K extends string>(
     },
     place: (key) => fields.get(key)?.at ?? node.at
   }
+}
+
+/** A field that the decoded mapping always has. */
+interface Certain<A> {
+  readonly decode: Decoder<A>
+  readonly isRequired: boolean
+  readonly otherwise: A | undefined
+}
+
+/** A field that must be there. A mapping without it has the value `otherwise`, or does not decode. */
+export const required = <A>(decode: Decoder<A>, otherwise?: A): Certain<A> => ({
+  decode,
+  isRequired: true,
+  otherwise
+})
+
+export const withDefault = <A>(decode: Decoder<A>, otherwise: NoInfer<A>): Certain<A> => ({
+  decode,
+  isRequired: false,
+  otherwise
+})
+
+type Underscored<K> = K extends `${infer Head}-${infer Tail}` ? `${Head}_${Underscored<Tail>}` : K
+
+type Decoded<F> = {
+  readonly [K in keyof F as F[K] extends Certain<unknown> ? Underscored<K> : never]: F[K] extends Certain<
+    infer A
+  >
+    ? A
+    : never
+} & {
+  readonly [K in keyof F as F[K] extends Certain<unknown> ? never : Underscored<K>]?: F[K] extends Decoder<
+    infer A
+  >
+    ? A
+    : never
+}
+
+export interface Mapping<A> extends Decoder<A> {
+  readonly shape: Shape
+}
+
+/** Decodes a mapping with known keys; a field that is a bare decoder is optional. The result has `_` for each `-`. */
+export const mapping = <const F extends Readonly<Record<string, Decoder<unknown> | Certain<unknown>>>>(
+  where: string,
+  fields: F,
+  ignored: ReadonlyArray<string> = []
+): Mapping<Decoded<F>> => {
+  const shape = { where, keys: Object.keys(fields), ignored }
+  const decode: Decoder<Decoded<F>> = (node, reading) => {
+    const found = fieldsOf(node, reading, shape)
+    if (found === undefined) return undefined
+    const values = Object.entries(fields).map(([key, field]) => {
+      const certain = typeof field === "function" ? withDefault(field, undefined) : field
+      const value = certain.isRequired
+        ? found.required(key, certain.decode)
+        : found.optional(key, certain.decode)
+      return { key: normal(key), value: value ?? certain.otherwise, isRequired: certain.isRequired }
+    })
+    if (values.some(({ isRequired, value }) => isRequired && value === undefined)) return undefined
+    const present = values.filter(({ value }) => value !== undefined)
+    // fromEntries cannot express in its type which fields are there.
+    return Object.fromEntries(present.map(({ key, value }) => [key, value])) as Decoded<F>
+  }
+  return Object.assign(decode, { shape })
 }
 
 /** Keys of compose files and other panels. */
@@ -233,9 +335,8 @@ const synonyms = new Map([
 
 /** Returns the message about a key that is known in another place only. */
 const misplacedKey = (key: string, reading: Reading, keys: ReadonlyArray<string>): string | undefined => {
-  const kind = reading.kind()
   const meant = synonyms.get(key) ?? key
-  const place = kind === undefined || keys.includes(meant) ? undefined : placeOf(meant, kind)
+  const place = keys.includes(meant) ? undefined : reading.placeOf(meant)
   return place === undefined ? undefined : `unknown key \`${printable(key, 80)}\`; its place is ${place}`
 }
 
@@ -248,12 +349,3 @@ export const unknownKey = (key: string, keys: ReadonlyArray<string>): string => 
   const help = meant === undefined ? `; the keys here are ${keys.join(", ")}` : `; did you mean \`${meant}\`?`
   return `unknown key \`${printable(key, 80)}\`${help}`
 }
-
-/** The fields that are there: how optional keys are built under `exactOptionalPropertyTypes`. */
-export const defined = <A extends object>(
-  fields: A
-): { [K in keyof A as undefined extends A[K] ? never : K]: A[K] } & {
-  [K in keyof A as undefined extends A[K] ? K : never]?: Exclude<A[K], undefined>
-} =>
-  // fromEntries cannot express in its type that the undefined fields are gone.
-  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never

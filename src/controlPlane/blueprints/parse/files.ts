@@ -1,50 +1,13 @@
 /** The content of definition files before composition. No I/O. */
 
 import type { Schema } from "effect"
-import type {
-  BlueprintState,
-  Copy,
-  Mount,
-  PlacementRule,
-  RestartRule,
-  Volume
-} from "../../../contract/domain/Blueprint.ts"
-import type { ConfigPatch, ConfigPatches } from "../../../contract/domain/ConfigPatch.ts"
-import type { Limits } from "../../../contract/domain/Limits.ts"
-import type { RunRule } from "../../../contract/domain/Run.ts"
+import type { BlueprintState } from "../../../contract/domain/Blueprint.ts"
+import type { ConfigPatches } from "../../../contract/domain/ConfigPatch.ts"
 import type { Software } from "../../../contract/domain/Software.ts"
-import type { Origin, Position } from "./problem.ts"
-
-/** A value and its position: two files may be valid and exclude each other. */
-export interface Written<A> {
-  readonly value: A
-  readonly at: Origin
-}
-
-export interface ServerPart {
-  readonly software?: string
-  readonly version?: string
-  readonly image?: string
-  readonly limits?: Limits
-  /** Their number, or their names. */
-  readonly ports?: number | ReadonlyArray<string>
-  readonly stop_timeout?: number
-  readonly configs?: Readonly<Record<string, Written<ConfigPatch>>>
-  readonly placement?: Partial<PlacementRule>
-  readonly restart?: Partial<RestartRule>
-  readonly run?: RunRule
-  readonly priority?: number
-}
-
-/** `state:` of a blueprint or mixin, shorthands expanded. */
-export interface StatePart {
-  readonly volumes: ReadonlyArray<Written<Volume>>
-  readonly mounts: ReadonlyArray<Written<Mount>>
-  readonly copy: ReadonlyArray<Written<Copy>>
-  /** null removes a variable of a mixin. */
-  readonly env: Readonly<Record<string, string | null>>
-  readonly env_allow: ReadonlyArray<string>
-}
+import type { Written } from "./decode.ts"
+import type { ServerPart } from "./parseServer.ts"
+import { type StatePart, variablesOf } from "./parseState.ts"
+import type { Position } from "./problem.ts"
 
 export interface Composable {
   readonly server: ServerPart
@@ -89,11 +52,6 @@ export interface SoftwareFile extends DefinitionFile {
 export type AnyFile = BlueprintFile | MixinFile | SoftwareFile
 
 const values = <A>(written: ReadonlyArray<Written<A>>): ReadonlyArray<A> => written.map(({ value }) => value)
-
-export const variablesOf = (env: StatePart["env"]): BlueprintState["env"] =>
-  Object.fromEntries(
-    Object.entries(env).flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))
-  )
 
 /** Returns a state without positions. */
 export const stateOf = ({ copy, env, mounts, volumes }: StatePart): BlueprintState => ({

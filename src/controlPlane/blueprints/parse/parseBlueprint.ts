@@ -3,74 +3,86 @@ import { Schema } from "effect"
 import {
   boolean,
   type Decoder,
-  type Fields,
-  fieldsOf,
   json,
   list,
-  type Reading,
+  mapping,
   record,
-  text
+  required,
+  text,
+  withDefault,
+  written
 } from "./decode.ts"
-import { shapes } from "./fields.ts"
-import type { BlueprintFile, Composable, MixinFile, Reference } from "./files.ts"
-import type { Located } from "./located.ts"
+import type { BlueprintFile, MixinFile, Reference } from "./files.ts"
 import { definitionId, Line, serverPart } from "./parseServer.ts"
-import { statePart } from "./parseState.ts"
-import type { Position } from "./problem.ts"
+import { type StatePart, statePart } from "./parseState.ts"
+import type { Origin, Position } from "./problem.ts"
 
-export interface FileContext extends Reading {
-  readonly file: string
-  readonly position: (at: number) => Position
+export const positionOf = ({ column, line }: Origin): Position => ({ line, column })
+
+const references = withDefault(
+  list<Reference>((node, reading) => {
+    const id = definitionId(node, reading)
+    return id === undefined ? undefined : { id, ...positionOf(reading.origin(node.at)) }
+  }),
+  []
+)
+
+const parts = {
+  server: withDefault(serverPart, {}),
+  state: withDefault<StatePart | null>(statePart, null),
+  annotations: withDefault(record(json), {})
 }
 
-const composable = (fields: Fields<"server" | "state" | "annotations">): Composable => ({
-  server: fields.optional("server", serverPart) ?? {},
-  state: fields.optional("state", statePart) ?? null,
-  annotations: fields.optional("annotations", record(json)) ?? {}
+export const blueprint = mapping("blueprint.", {
+  id: required(written(definitionId)),
+  name: text(Line),
+  type: withDefault(text(Line), "")
 })
 
-const references = (context: FileContext): Decoder<ReadonlyArray<Reference>> =>
-  list((node) => {
-    const id = definitionId(node, context)
-    return id === undefined ? undefined : { id, ...context.position(node.at) }
-  })
+export const blueprintFile = mapping(
+  "",
+  {
+    blueprint: required(blueprint),
+    includes: references,
+    server: parts.server,
+    state: parts.state,
+    save: withDefault(boolean, false),
+    start: boolean,
+    annotations: parts.annotations
+  },
+  ["world", "traits"]
+)
 
-export const parseBlueprint = (root: Located, context: FileContext): BlueprintFile | undefined => {
-  const fields = fieldsOf(root, context, shapes.blueprintFile)
-  const header = fields?.required("blueprint", (node) => fieldsOf(node, context, shapes.blueprint))
-  const id = header?.required("id", definitionId)
-  const name = header?.optional("name", text(Line)) ?? id
-  const type = header?.optional("type", text(Line)) ?? ""
-  if (fields === undefined) return undefined
-  const includes = fields.optional("includes", references(context)) ?? []
-  const save = fields.optional("save", boolean) ?? false
-  const start = fields.optional("start", boolean)
-  const parts = composable(fields)
-  if (header === undefined || id === undefined || name === undefined) return undefined
-  const at = context.position(header.place("id"))
+export const parseBlueprint: Decoder<BlueprintFile> = (root, reading) => {
+  const decoded = blueprintFile(root, reading)
+  if (decoded === undefined) return undefined
+  const { blueprint: header, ...file } = decoded
+  const { at, value: id } = header.id
   return {
     kind: "blueprint",
-    file: context.file,
-    at,
+    file: at.file,
+    at: positionOf(at),
     id,
-    name,
-    type,
-    includes,
-    save,
-    ...(start === undefined ? {} : { start }),
-    ...parts
+    name: header.name ?? id,
+    type: header.type,
+    ...file
   }
 }
 
-export const parseMixin = (root: Located, context: FileContext): MixinFile | undefined => {
-  const fields = fieldsOf(root, context, shapes.mixinFile)
-  const header = fields?.required("mixin", (node) => fieldsOf(node, context, shapes.mixin))
-  const id = header?.required("id", definitionId)
-  const description = header?.optional("description", text(Schema.String)) ?? ""
-  if (fields === undefined) return undefined
-  const parents = fields.optional("extends", references(context)) ?? []
-  const parts = composable(fields)
-  if (header === undefined || id === undefined) return undefined
-  const at = context.position(header.place("id"))
-  return { kind: "mixin", file: context.file, at, id, description, extends: parents, ...parts }
+export const mixin = mapping("mixin.", {
+  id: required(written(definitionId)),
+  description: withDefault(text(Schema.String), "")
+})
+
+export const mixinFile = mapping("", { mixin: required(mixin), extends: references, ...parts }, [
+  "world",
+  "traits"
+])
+
+export const parseMixin: Decoder<MixinFile> = (root, reading) => {
+  const decoded = mixinFile(root, reading)
+  if (decoded === undefined) return undefined
+  const { mixin: header, ...file } = decoded
+  const { at, value: id } = header.id
+  return { kind: "mixin", file: at.file, at: positionOf(at), id, description: header.description, ...file }
 }

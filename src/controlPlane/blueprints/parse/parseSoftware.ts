@@ -15,20 +15,23 @@ import { inUnit } from "../../../contract/domain/units.ts"
 import {
   boolean,
   type Decoder,
-  defined,
-  type Fields,
-  fieldsOf,
   list,
+  mapping,
   number,
   type Reading,
   record,
+  refined,
+  required,
+  respelled,
   text,
-  word
+  type Written,
+  withDefault,
+  word,
+  written
 } from "./decode.ts"
-import { shapes } from "./fields.ts"
 import type { SoftwareFile } from "./files.ts"
-import type { Located, LocatedMap } from "./located.ts"
-import type { FileContext } from "./parseBlueprint.ts"
+import type { LocatedMap } from "./located.ts"
+import { positionOf } from "./parseBlueprint.ts"
 import { configs, definitionId, keyOf, Line, limits } from "./parseServer.ts"
 import { printable } from "./problem.ts"
 import { DEFAULT_RANGE, parseRange } from "./versions.ts"
@@ -57,78 +60,67 @@ const Script = Schema.String.check(
 )
 
 /** Text without the blanks at both ends, such as the line feed of a YAML block. */
-const trimmed =
-  (schema: Schema.Codec<string>): Decoder<string> =>
-  (node, reading) =>
-    text(schema)(
-      node.kind === "scalar" && typeof node.value === "string" ? trim(node, node.value) : node,
-      reading
-    )
-
-const trim = (node: Located, value: string): Located => ({
-  kind: "scalar",
-  at: node.at,
-  size: 1,
-  depth: 1,
-  value: value.trim(),
-  source: value.trim()
-})
+const trimmed = (schema: Schema.Codec<string>) => respelled((value) => value.trim(), text(schema))
 
 /** A command line that splits into words; a mistake would otherwise appear only at the start of a server. */
-const invocation: Decoder<string> = (node, reading) => {
-  const line = trimmed(Command)(node, reading)
-  const split = line === undefined ? undefined : splitWords(line)
-  if (split === undefined || "words" in split) return line
-  reading.problem(node.at, `not a command line: ${split.invalid}`)
-  return undefined
-}
+const invocation = refined(trimmed(Command), (line) => {
+  const split = splitWords(line)
+  return "words" in split ? Result.succeed(line) : Result.fail(`not a command line: ${split.invalid}`)
+})
 
-const onlineSignal: Decoder<string> = (node, reading) => {
-  const signal = text(Command)(node, reading)
-  if (signal === undefined || !signal.startsWith("regex:")) return signal
+const onlineSignal = refined(text(Command), (signal) => {
+  if (!signal.startsWith("regex:")) return Result.succeed(signal)
   const pattern = signal.slice("regex:".length)
   const compiled = Result.try({ try: () => signalPattern(pattern), catch: String })
-  if (Result.isSuccess(compiled) && pattern !== "") return signal
+  if (Result.isSuccess(compiled) && pattern !== "") return Result.succeed(signal)
   const reason = Result.isFailure(compiled)
     ? compiled.failure.replace(/^SyntaxError: /, "")
     : "the pattern is empty"
-  reading.problem(node.at, `not a regular expression: ${printable(reason)}`)
-  return undefined
-}
+  return Result.fail(`not a regular expression: ${printable(reason)}`)
+})
+
+type Mappings = Software["mappings"]
+
+/** A line of `mappings`, with the offset of the name of its image. */
+type MappingLine = Mappings[number] & { readonly key: string; readonly at: number }
 
 /** `- java_21: ">=1.20.5"`, and `- default: java_21` or an image reference. */
-const mappingsOf =
-  (images: Readonly<Record<string, string>>): Decoder<Software["mappings"]> =>
-  (node, reading) => {
-    const lines = list((item) => {
-      if (item.kind === "map") return mappingLines(item, images, reading)
-      reading.problem(item.at, 'expected a mapping such as java_21: ">=1.20.5"')
-      return undefined
-    })(node, reading)
-    const all = lines?.flat()
-    if ((all ?? []).filter((line) => line.range === DEFAULT_RANGE).length > 1) {
-      reading.problem(node.at, "`default` is there twice")
-    }
-    return all
+const mappingLines: Decoder<ReadonlyArray<MappingLine>> = (node, reading) => {
+  const lines = list((item) => {
+    if (item.kind === "map") return linesOf(item, reading)
+    reading.problem(item.at, 'expected a mapping such as java_21: ">=1.20.5"')
+    return undefined
+  })(node, reading)
+  const all = lines?.flat()
+  if ((all ?? []).filter((line) => line.range === DEFAULT_RANGE).length > 1) {
+    reading.problem(node.at, "`default` is there twice")
   }
+  return all
+}
 
-const mappingLines = (
-  item: LocatedMap,
-  images: Readonly<Record<string, string>>,
-  reading: Reading
-): Software["mappings"] =>
+const linesOf = (item: LocatedMap, reading: Reading): ReadonlyArray<MappingLine> =>
   item.entries.flatMap(({ at, key, node }) => {
     const value = text(Schema.String, "a version range")(node, reading)
     if (value === undefined) return []
     const [image, range, imageAt] = key === "default" ? [value, DEFAULT_RANGE, node.at] : [key, value, at]
-    const keys = Object.keys(images).join(", ") || "none"
-    const isReference = key === "default" && referenceOf(image) !== undefined
-    if (!Object.hasOwn(images, image) && !isReference) {
-      reading.problem(imageAt, `\`${printable(image, 80)}\` is not a key of \`images\` (${printable(keys)})`)
-    }
     const parsed = range === DEFAULT_RANGE ? Result.succeed([]) : parseRange(range)
     if (Result.isFailure(parsed)) reading.problem(node.at, parsed.failure)
-    return [{ image, range }]
+    return [{ key, image, range, at: imageAt }]
+  })
+
+/** Returns the mappings of the lines; an image that is neither a key of `images` nor a reference is a problem. */
+const mappingsOf = (
+  lines: ReadonlyArray<MappingLine>,
+  images: Software["images"],
+  reading: Reading
+): Mappings =>
+  lines.map(({ at, image, key, range }) => {
+    const isReference = key === "default" && referenceOf(image) !== undefined
+    if (!Object.hasOwn(images, image) && !isReference) {
+      const keys = Object.keys(images).join(", ") || "none"
+      reading.problem(at, `\`${printable(image, 80)}\` is not a key of \`images\` (${printable(keys)})`)
+    }
+    return { image, range }
   })
 
 const policies = InstallScript.fields.warmup_failure_policy.literals
@@ -141,31 +133,17 @@ const warmupFailurePolicy: Decoder<(typeof policies)[number]> = (node, reading) 
   return policy === "continue" || policy === "retry" ? policyOfSls[policy] : policy
 }
 
-const installScript: Decoder<InstallScript> = (node, reading) => {
-  const fields = fieldsOf(node, reading, shapes.installScript)
-  if (fields === undefined) return undefined
-  return {
-    entrypoint: fields.optional("entrypoint", trimmed(Command)) ?? "sh",
-    script: fields.required("script", text(Script)) ?? "",
-    skip_scripts: fields.optional("skip_scripts", boolean) ?? false,
-    timeout: fields.optional("timeout", number(Seconds)) ?? 1800,
-    warmup: fields.optional("warmup", boolean) ?? false,
-    warmup_timeout: fields.optional("warmup-timeout", number(Seconds)) ?? 600,
-    warmup_retries: fields.optional("warmup-retries", number(Retries)) ?? 0,
-    warmup_failure_policy: fields.optional("warmup-failure-policy", warmupFailurePolicy) ?? "fail",
-    post_warmup_script: fields.optional("post-warmup-script", text(Script)) ?? "",
-    post_warmup_timeout: fields.optional("post-warmup-timeout", number(Seconds)) ?? 120
-  }
-}
-
-const processOf = (fields: Fields<(typeof shapes.software.keys)[number]>): Software["process"] => ({
-  invocation: fields.required("invocation", invocation) ?? "",
-  stop_command: fields.optional("stop-command", trimmed(StopCommand)) ?? "^SIGTERM",
-  stop_timeout: fields.optional("stop-timeout", number(StopTimeout)) ?? DEFAULT_STOP_TIMEOUT,
-  start_timeout: fields.optional("start-timeout", number(Seconds)) ?? 300,
-  clean_exit: fields.optional("clean-exit", word(CleanExit.literals)) ?? "crash",
-  terminal: fields.optional("terminal", boolean) ?? false,
-  ...defined({ online_signal: fields.optional("online-signal", onlineSignal) })
+export const installScript = mapping("install-script.", {
+  entrypoint: withDefault(trimmed(Command), "sh"),
+  script: required(text(Script)),
+  skip_scripts: withDefault(boolean, false),
+  timeout: withDefault(number(Seconds), 1800),
+  warmup: withDefault(boolean, false),
+  "warmup-timeout": withDefault(number(Seconds), 600),
+  "warmup-retries": withDefault(number(Retries), 0),
+  "warmup-failure-policy": withDefault(warmupFailurePolicy, "fail"),
+  "post-warmup-script": withDefault(text(Script), ""),
+  "post-warmup-timeout": withDefault(number(Seconds), 120)
 })
 
 const runtimeKinds: Decoder<Software["runtimes"]> = (node, reading) => {
@@ -176,24 +154,57 @@ const runtimeKinds: Decoder<Software["runtimes"]> = (node, reading) => {
 const standardRuntimes = (images: Software["images"]): Software["runtimes"] =>
   Object.keys(images).length > 0 ? ["docker"] : ["process"]
 
-export const parseSoftware = (root: Located, context: FileContext): SoftwareFile | undefined => {
-  const top = fieldsOf(root, context, shapes.softwareFile)
-  const fields = top?.required("software", (node) => fieldsOf(node, context, shapes.software))
-  if (fields === undefined) return undefined
-  const id = fields.required("id", definitionId)
-  const images = fields.optional("images", record(text(ImageReference), keyOf(ImageKey, "a name"))) ?? {}
-  const runtimes = fields.optional("runtimes", runtimeKinds)
-  const software: Software = {
-    id: id ?? "",
-    name: fields.optional("name", text(Line)) ?? id ?? "",
+/** The id of a file without one, whose other mistakes are reported, too. */
+const noId: Written<string> = { value: "", at: { file: "", line: 1, column: 1 } }
+
+export const software = mapping(
+  "software.",
+  {
+    id: required(written(definitionId), noId),
+    name: text(Line),
+    images: withDefault(record(text(ImageReference), keyOf(ImageKey, "a name")), {}),
+    mappings: withDefault(mappingLines, []),
+    invocation: required(invocation, ""),
+    "stop-command": withDefault(trimmed(StopCommand), "^SIGTERM"),
+    "stop-timeout": withDefault(number(StopTimeout), DEFAULT_STOP_TIMEOUT),
+    "online-signal": onlineSignal,
+    "start-timeout": withDefault(number(Seconds), 300),
+    "clean-exit": withDefault(word(CleanExit.literals), "crash"),
+    "install-script": withDefault<InstallScript | null>(installScript, null),
+    limits: withDefault(limits, {}),
+    configs: withDefault(configs, {}),
+    runtimes: runtimeKinds,
+    terminal: withDefault(boolean, false)
+  },
+  ["update"]
+)
+
+export const softwareFile = mapping("", { software: required(software) }, ["update"])
+
+export const parseSoftware: Decoder<SoftwareFile> = (root, reading) => {
+  const decoded = softwareFile(root, reading)?.software
+  if (decoded === undefined) return undefined
+  const {
+    configs,
+    id,
     images,
-    mappings: fields.optional("mappings", mappingsOf(images)) ?? [],
-    process: processOf(fields),
-    install_script: fields.optional("install-script", installScript) ?? null,
-    limits: fields.optional("limits", limits) ?? {},
-    configs: fields.optional("configs", configs) ?? {},
+    install_script,
+    limits,
+    mappings,
+    name = id.value,
+    runtimes,
+    ...process
+  } = decoded
+  const definition: Software = {
+    id: id.value,
+    name,
+    images,
+    mappings: mappingsOf(mappings, images, reading),
+    process,
+    install_script,
+    limits,
+    configs,
     runtimes: runtimes === undefined ? standardRuntimes(images) : [...new Set(runtimes)]
   }
-  const at = context.position(fields.place("id"))
-  return { kind: "software", file: context.file, at, id: software.id, software }
+  return { kind: "software", file: id.at.file, at: positionOf(id.at), id: id.value, software: definition }
 }

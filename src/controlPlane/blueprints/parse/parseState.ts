@@ -1,6 +1,6 @@
 /** `state:` of blueprints and mixins, shorthands expanded (spec 4.2). */
 import { Result, Schema } from "effect"
-import { type Copy, Mount, Volume } from "../../../contract/domain/Blueprint.ts"
+import { type BlueprintState, Mount, Volume } from "../../../contract/domain/Blueprint.ts"
 import {
   isOfDaemon,
   ofDaemon,
@@ -11,18 +11,19 @@ import {
 } from "../../../contract/domain/environment.ts"
 import {
   type Decoder,
-  defined,
   describe,
-  fieldsOf,
   list,
   looseText,
+  type Mapping,
+  mapping,
   record,
+  refined,
+  required,
   text,
+  withDefault,
   word,
   written
 } from "./decode.ts"
-import { shapes } from "./fields.ts"
-import { type StatePart, variablesOf } from "./files.ts"
 import type { Located } from "./located.ts"
 import { keyOf } from "./parseServer.ts"
 import { copySourcePath, copyTarget, hostPath, instancePath, mountTarget, targetPath } from "./paths.ts"
@@ -32,16 +33,8 @@ const VolumeName = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, { expected: "a volume name such as world_1" })
 )
 
-const path =
-  (check: (path: string) => Result.Result<string, string>): Decoder<string> =>
-  (node, reading) => {
-    const value = text(Schema.String, "a path")(node, reading)
-    if (value === undefined) return undefined
-    const checked = check(value)
-    if (Result.isSuccess(checked)) return checked.success
-    reading.problem(node.at, checked.failure)
-    return undefined
-  }
+const path = (check: (path: string) => Result.Result<string, string>) =>
+  refined(text(Schema.String, "a path"), check)
 
 /** Expands `a:b:c`, unless the number of parts is wrong. */
 const expand = (
@@ -59,18 +52,12 @@ const expand = (
   return { kind: "map", at, size: 1, depth: 2, entries }
 }
 
-/** The one-line form of each list entry: the keys of its mapping, the last of them optional in brackets. */
-const forms = {
-  volume: "`name:source:target[:mode]`",
-  mount: "`source:target[:mode]`",
-  copy: "`source:target[:when]`"
-}
-
-const shorthand =
-  <A>(form: string, keys: ReadonlyArray<string>, decode: Decoder<A>): Decoder<A> =>
-  (node, reading) => {
+/** Decodes a list of mappings. `form` is their one-line form: their keys, the last of them optional in brackets. */
+const listOf = <A>(form: string, decode: Mapping<A>) => {
+  const { keys } = decode.shape
+  const least = form.includes("[") ? keys.length - 1 : keys.length
+  const entry: Decoder<A> = (node, reading) => {
     if (node.kind === "map") return decode(node, reading)
-    const least = form.includes("[") ? keys.length - 1 : keys.length
     const { at, kind } = node
     const expanded =
       kind === "scalar" && typeof node.value === "string"
@@ -80,32 +67,26 @@ const shorthand =
     reading.problem(at, `expected ${form} or a mapping with ${keys.join(", ")}, found ${describe(node)}`)
     return undefined
   }
+  return withDefault(list(written(entry), form), [])
+}
 
-const volume = shorthand<Volume>(forms.volume, shapes.volume.keys, (node, reading) => {
-  const fields = fieldsOf(node, reading, shapes.volume)
-  const name = fields?.required("name", text(VolumeName))
-  const source = fields?.required("source", path(instancePath))
-  const target = fields?.required("target", path(targetPath))
-  const mode = fields?.optional("mode", word(Volume.fields.mode.literals)) ?? "cow"
-  return name === undefined || source === undefined || target === undefined
-    ? undefined
-    : { name, source, target, mode }
+export const volume = mapping("state.volumes.", {
+  name: required(text(VolumeName)),
+  source: required(path(instancePath)),
+  target: required(path(targetPath)),
+  mode: withDefault(word(Volume.fields.mode.literals), "cow")
 })
 
-const mount = shorthand<Mount>(forms.mount, shapes.mount.keys, (node, reading) => {
-  const fields = fieldsOf(node, reading, shapes.mount)
-  const source = fields?.required("source", path(hostPath))
-  const target = fields?.required("target", path(mountTarget))
-  const mode = fields?.optional("mode", word(Mount.fields.mode.literals)) ?? "rw"
-  return source === undefined || target === undefined ? undefined : { source, target, mode }
+export const mount = mapping("state.mounts.", {
+  source: required(path(hostPath)),
+  target: required(path(mountTarget)),
+  mode: withDefault(word(Mount.fields.mode.literals), "rw")
 })
 
-const copy = shorthand<Copy>(forms.copy, shapes.copy.keys, (node, reading) => {
-  const fields = fieldsOf(node, reading, shapes.copy)
-  const source = fields?.required("source", path(copySourcePath))
-  const target = fields?.required("target", path(copyTarget))
-  const when = fields?.optional("when", word(["create", "start"]))
-  return source === undefined || target === undefined ? undefined : { source, target, ...defined({ when }) }
+export const copy = mapping("state.copy.", {
+  source: required(path(copySourcePath)),
+  target: required(path(copyTarget)),
+  when: word(["create", "start"])
 })
 
 /** A value of the environment: bare numbers, `true` and `false` count as their spelling, null removes the variable. */
@@ -118,28 +99,30 @@ const variables = record(variable, (key) =>
     : keyOf(VariableName, "the name of an environment variable of at most 128 characters")(key)
 )
 
-const env: Decoder<StatePart["env"]> = (node, reading) => {
-  const found = variables(node, reading)
-  const much = found === undefined ? undefined : tooMuch(variablesOf(found))
-  if (much !== undefined) reading.problem(node.at, much)
-  return found
-}
+/** Returns the variables of `state.env` without those that a file removes. */
+export const variablesOf = (env: Readonly<Record<string, string | null>>): BlueprintState["env"] =>
+  Object.fromEntries(
+    Object.entries(env).flatMap(([name, value]) => (value === null ? [] : [[name, value] as const]))
+  )
 
-const allowed: Decoder<string> = (node, reading) => {
-  const pattern = text(VariablePattern)(node, reading)
-  if (pattern === undefined || !isOfDaemon(pattern)) return pattern
-  reading.problem(node.at, `\`${printable(pattern, 80)}\`: ${ofDaemon}`)
-  return undefined
-}
+const env = refined(variables, (found) => {
+  const much = tooMuch(variablesOf(found))
+  return much === undefined ? Result.succeed(found) : Result.fail(much)
+})
 
-export const statePart: Decoder<StatePart> = (node, reading) => {
-  const fields = fieldsOf(node, reading, shapes.state)
-  if (fields === undefined) return undefined
-  return {
-    volumes: fields.optional("volumes", list(written(volume), forms.volume)) ?? [],
-    mounts: fields.optional("mounts", list(written(mount), forms.mount)) ?? [],
-    copy: fields.optional("copy", list(written(copy), forms.copy)) ?? [],
-    env: fields.optional("env", env) ?? {},
-    env_allow: fields.optional("env-allow", list(allowed, "names of variables")) ?? []
-  }
-}
+const allowed = refined(text(VariablePattern), (pattern) =>
+  isOfDaemon(pattern) ? Result.fail(`\`${printable(pattern, 80)}\`: ${ofDaemon}`) : Result.succeed(pattern)
+)
+
+export const statePart = mapping(
+  "state.",
+  {
+    volumes: listOf("`name:source:target[:mode]`", volume),
+    mounts: listOf("`source:target[:mode]`", mount),
+    copy: listOf("`source:target[:when]`", copy),
+    env: withDefault(env, {}),
+    "env-allow": withDefault(list(allowed, "names of variables"), [])
+  },
+  ["hooks"]
+)
+export type StatePart = NonNullable<ReturnType<typeof statePart>>

@@ -1,12 +1,21 @@
 /** Reads the file of `MUSTER_BLUEPRINT_SOURCES`: the git repositories and their destinations. */
 import { Data, Effect, FileSystem, Path, Result, Schema } from "effect"
 import { DefinitionId } from "../../../contract/domain/Id.ts"
-import { type Decoder, fieldsOf, list, number, type Reading, text, word } from "../parse/decode.ts"
-import type { Shape } from "../parse/fields.ts"
-import { readSource } from "../parse/located.ts"
-import { contentOf } from "../parse/parse.ts"
+import {
+  type Decoder,
+  fieldsOf,
+  list,
+  mapping,
+  number,
+  type Reading,
+  refined,
+  required,
+  text,
+  word
+} from "../parse/decode.ts"
+import { readDocument } from "../parse/parse.ts"
 import { relativePath } from "../parse/paths.ts"
-import { describeProblems, type Problem, printable, sortProblems } from "../parse/problem.ts"
+import { describeProblems, type Problem, printable } from "../parse/problem.ts"
 import { type GitAddress, gitAddress, gitRef } from "./address.ts"
 import { reasonOf } from "./reasons.ts"
 
@@ -35,8 +44,6 @@ export interface Source {
 
 const STANDARD_TIMEOUT = 60
 
-const fileShape: Shape<"sources"> = { where: "", keys: ["sources"], ignored: [] }
-
 const sourceShape = {
   where: "sources.",
   keys: ["id", "kind", "url", "ref", "path", "destination", "token_env", "token_file", "ca_file", "timeout"],
@@ -44,16 +51,8 @@ const sourceShape = {
 } as const
 
 /** Decodes text that `read` accepts. */
-const checked =
-  <A>(read: (text: string) => Result.Result<A, string>, what: string): Decoder<A> =>
-  (node, reading) => {
-    const value = text(Schema.String, what)(node, reading)
-    if (value === undefined) return undefined
-    const result = read(value)
-    if (Result.isSuccess(result)) return result.success
-    reading.problem(node.at, result.failure)
-    return undefined
-  }
+const checked = <A>(read: (text: string) => Result.Result<A, string>, what: string) =>
+  refined(text(Schema.String, what), read)
 
 const address = checked(
   (value) =>
@@ -163,28 +162,16 @@ export interface ParsedSources {
   readonly problems: ReadonlyArray<Problem>
 }
 
+const sourcesFile = mapping("", { sources: required(list(source)) })
+
 /** @param file its path, for messages */
 export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => {
-  const problems: Array<Problem> = []
-  const content = contentOf(bytes)
-  if (Result.isFailure(content)) {
-    return { sources: [], problems: [{ file, line: 1, column: 1, reason: content.failure }] }
-  }
-  const { position, root } = readSource(content.success)
-  const reading: Reading = {
-    problem: (at, reason) => problems.push({ file, ...position(at), reason }),
-    kind: () => undefined,
-    ignored: () => {},
-    origin: (at) => ({ file, ...position(at) })
-  }
-  if (Result.isFailure(root)) {
-    for (const fault of root.failure) reading.problem(fault.at, fault.reason)
-    return { sources: [], problems: sortProblems(problems) }
-  }
-  const fields = fieldsOf(root.success, reading, fileShape)
-  const placed = fields?.required("sources", list(source)) ?? []
-  checkTogether(placed, reading)
-  return { sources: placed.map((one) => one.source), problems: sortProblems(problems) }
+  const { problems, value = [] } = readDocument(file, bytes, (root, reading) => {
+    const placed = sourcesFile(root, reading)?.sources
+    if (placed !== undefined) checkTogether(placed, reading)
+    return placed?.map((one) => one.source)
+  })
+  return { sources: value, problems }
 }
 
 export class InvalidSources extends Data.TaggedError("InvalidSources")<{

@@ -5,8 +5,26 @@ import { Volume } from "../../../../src/contract/domain/Blueprint.ts"
 import { ConfigParser } from "../../../../src/contract/domain/ConfigPatch.ts"
 import { CleanExit, InstallScript } from "../../../../src/contract/domain/Software.ts"
 import { blueprintSet } from "../../../../src/controlPlane/blueprints/definitions.ts"
-import { shapes } from "../../../../src/controlPlane/blueprints/parse/fields.ts"
 import type { Folder } from "../../../../src/controlPlane/blueprints/parse/parse.ts"
+import {
+  blueprint,
+  blueprintFile,
+  mixin,
+  mixinFile
+} from "../../../../src/controlPlane/blueprints/parse/parseBlueprint.ts"
+import {
+  config,
+  limits,
+  placement,
+  restart,
+  serverPart
+} from "../../../../src/controlPlane/blueprints/parse/parseServer.ts"
+import {
+  installScript,
+  software,
+  softwareFile
+} from "../../../../src/controlPlane/blueprints/parse/parseSoftware.ts"
+import { copy, mount, statePart, volume } from "../../../../src/controlPlane/blueprints/parse/parseState.ts"
 import { stopMethod } from "../../../../src/daemon/runtime/exitReason.ts"
 import { codeOf, tableOf } from "../../../support/markdown.ts"
 import { read, texts } from "./support.ts"
@@ -34,6 +52,12 @@ const kinds = {
   software: { software: { id: "a", invocation: "run" } }
 }
 
+/** Every mapping with known keys in a definition file, by its name in the references. */
+const mappings = {
+  ...{ blueprintFile, blueprint, mixinFile, mixin, server: serverPart, limits, config, placement, restart },
+  ...{ state: statePart, volume, mount, copy, softwareFile, software, installScript }
+}
+
 /** The position of each mapping in a file and in the parsed result, and its required fields. */
 interface Place {
   readonly kind: keyof typeof kinds
@@ -44,7 +68,7 @@ interface Place {
   readonly least: Readonly<Record<string, unknown>>
 }
 
-const places: Readonly<Record<keyof typeof shapes, Place>> = {
+const places: Readonly<Record<keyof typeof mappings, Place>> = {
   blueprintFile: { kind: "blueprint", path: [], least: { blueprint: { id: "a" } } },
   blueprint: { kind: "blueprint", path: ["blueprint"], least: { id: "a" } },
   mixinFile: { kind: "mixin", path: [], least: { mixin: { id: "a" } } },
@@ -118,7 +142,7 @@ const rowsOf = (name: string) =>
 const underscored = (key: string) => key.replaceAll("-", "_")
 
 describe("the references of definition files: fields", () => {
-  for (const [name, shape] of Object.entries(shapes)) {
+  for (const [name, { shape }] of Object.entries(mappings)) {
     it(`the table of ${name} has every field that is read and no other, in the order of the decoder`, () => {
       const rows = rowsOf(name)
       const acted = rows.filter(({ standard }) => standard !== "ignored")
@@ -161,7 +185,7 @@ describe("the references of definition files: fields", () => {
   }
 
   it("a default that is described in words has the described effect", () => {
-    const inWords = Object.keys(shapes).flatMap((name) =>
+    const inWords = Object.keys(mappings).flatMap((name) =>
       rowsOf(name).flatMap(({ field, standard }) =>
         codeOf(standard) !== undefined || ["required", "none", "ignored", "see below"].includes(standard)
           ? []
