@@ -1,6 +1,5 @@
 /** The replacement of the base below the files of a server, whose own files stay. */
 
-import { isUtf8 } from "node:buffer"
 import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
@@ -18,7 +17,6 @@ import {
   openFile
 } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { building, carryOver, cleanFiles, recoverFiles, swapIn } from "./carryOver.ts"
 import { copyIntoShared } from "./copyInside.ts"
 import { copyTree } from "./copyTree.ts"
 import { addCopies, addVolumes, type Creation } from "./createFiles.ts"
@@ -28,18 +26,22 @@ import { type BaseFolder, makeFolderLike, withBase } from "./overlayTree.ts"
 import { chownParts, foreignParts, ownerFor } from "./owners.ts"
 import { instanceFolder } from "./sharedFiles.ts"
 import { kindAt } from "./sources.ts"
+import { building, cleanFiles, keepOwn, recoverFiles, swapIn } from "./swapFiles.ts"
 import {
   plainBase,
   readTreeRecord,
   recordPlainBase,
-  settlePlainBase,
   TREE,
+  type TreeRecord,
   writeTreeRecord
 } from "./treeRecord.ts"
 
 const CHUNK = 1024 * 1024
 
-const sameBytes = Effect.fnUntraced(function* (one: string, other: string) {
+/** Names are bytes, because those of a server need not be UTF-8. */
+type Path = string | Buffer
+
+const sameBytes = Effect.fnUntraced(function* (one: Path, other: Path) {
   const [a, b] = [yield* openFile(one, "r"), yield* openFile(other, "r")]
   const [left, right] = [Buffer.alloc(CHUNK), Buffer.alloc(CHUNK)]
   for (let at = 0; ; ) {
@@ -55,40 +57,32 @@ const sameBytes = Effect.fnUntraced(function* (one: string, other: string) {
 }, Effect.scoped)
 
 /** Whether an entry of an instance equals the base's entry; folders never do. */
-const isSame = Effect.fnUntraced(function* (own: string, stats: Stats, base: string | undefined) {
+const isSame = Effect.fnUntraced(function* (own: Path, stats: Stats, base: Path | undefined) {
   const there = base === undefined ? undefined : yield* lstat(base)
   if (base === undefined || there === undefined) return false
   if (stats.isSymbolicLink() && there.isSymbolicLink()) {
-    const [to, from] = yield* Effect.all([io(own, () => fs.readlink(own)), io(base, () => fs.readlink(base))])
+    const [to, from] = yield* Effect.all([
+      io(`read ${own}`, () => fs.readlink(own)),
+      io(`read ${base}`, () => fs.readlink(base))
+    ])
     return to === from
   }
   return stats.isFile() && there.isFile() && stats.size === there.size && (yield* sameBytes(own, base))
 })
 
-const isFolder = (path: string | undefined) =>
+const isFolder = (path: Path | undefined) =>
   path === undefined ? Effect.succeed(false) : Effect.map(lstat(path), (it) => it?.isDirectory() === true)
 
-const isThere = (path: string | undefined) =>
+const isThere = (path: Path | undefined) =>
   path === undefined ? Effect.succeed(false) : Effect.map(lstat(path), (it) => it !== undefined)
-
-/** Makes hard links to the files of an entry, whose name and contents may have any bytes. */
-const linkAll = (from: Buffer, to: Buffer): Effect.Effect<void, IoError> =>
-  Effect.gen(function* () {
-    const stats = yield* lstat(from)
-    if (stats === undefined) return
-    if (!stats.isDirectory()) return yield* io(`link ${to}`, () => fs.link(from, to))
-    yield* makeFolderLike(to, from)
-    yield* forEachEntry(from, ({ name }) => linkAll(entryPath(from, name), entryPath(to, name)))
-    yield* io(`set times of ${to}`, () => fs.utimes(to, stats.atime, stats.mtime))
-  })
 
 export interface RebaseOptions {
   /** The files of the instance. Requires that nothing is mounted there and no process runs. */
-  readonly own: string
-  readonly old: string | undefined
-  readonly next: string | undefined
+  readonly own: Path
+  readonly old: Path | undefined
+  readonly next: Path | undefined
   /** The folder to make; files of the server are hard links there, so they take no space. */
-  readonly target: string
+  readonly target: Path
   readonly owner: RunUser | undefined
 }
 
@@ -97,52 +91,51 @@ export const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect
   Effect.gen(function* () {
     yield* makeFolderLike(target, own)
     let entries = 0
-    const replace = Effect.fnUntraced(function* (name: string) {
-      const [from, to] = [join(own, name), join(target, name)]
-      const at = (base: string | undefined) => (base === undefined ? undefined : join(base, name))
-      const [before, after] = [at(old), at(next)]
-      const stats = yield* lstat(from)
-      if (stats === undefined) return
-      if (stats.isDirectory()) {
-        const [wasFolder, isNext] = [yield* isFolder(before), yield* isFolder(after)]
-        const left = yield* rebase({
-          own: from,
-          old: wasFolder ? before : undefined,
-          next: isNext ? after : undefined,
-          target: to,
-          owner
-        })
-        // A folder of the old base in which the server has nothing of its own.
-        if (left > 0 || isNext || !wasFolder) {
+    const at = (folder: Path | undefined, name: Buffer) =>
+      folder === undefined ? undefined : entryPath(folder, name)
+    const copyOfBase = Effect.fnUntraced(function* (from: Buffer | undefined, to: Buffer) {
+      if (from === undefined || !(yield* isThere(from))) return
+      // The names of a base are UTF-8.
+      yield* copyTree(String(from), String(to), { owner })
+      entries++
+    })
+    yield* forEachEntry(
+      own,
+      Effect.fnUntraced(function* ({ name }) {
+        const [from, to] = [entryPath(own, name), entryPath(target, name)]
+        const [before, after] = [at(old, name), at(next, name)]
+        const stats = yield* lstat(from)
+        if (stats === undefined) return
+        if (stats.isDirectory()) {
+          const [wasFolder, isNext] = [yield* isFolder(before), yield* isFolder(after)]
+          const left = yield* rebase({
+            own: from,
+            old: wasFolder ? before : undefined,
+            next: isNext ? after : undefined,
+            target: to,
+            owner
+          })
+          // A folder of the old base in which the server has nothing of its own.
+          if (left > 0 || isNext || !wasFolder) {
+            entries++
+            return
+          }
+          yield* io(`remove ${to}`, () => fs.rmdir(to))
+        } else if (!(yield* isSame(from, stats, before)) || (yield* isSame(from, stats, after))) {
+          yield* io(`link ${to}`, () => fs.link(from, to))
           entries++
           return
         }
-        yield* io(`remove ${to}`, () => fs.rmdir(to))
-      } else if (!(yield* isSame(from, stats, before)) || (yield* isSame(from, stats, after))) {
-        yield* io(`link ${to}`, () => fs.link(from, to))
-        entries++
-        return
-      }
-      if (after === undefined || !(yield* isThere(after))) return
-      yield* copyTree(after, to, { owner })
-      entries++
-    })
-    yield* forEachEntry(own, ({ name }) => {
-      if (isUtf8(name)) return replace(String(name))
-      // No base has such names.
-      entries++
-      return linkAll(entryPath(own, name), entryPath(target, name))
-    })
+        yield* copyOfBase(after, to)
+      })
+    )
     if (next !== undefined) {
       yield* forEachEntry(
         next,
-        Effect.fnUntraced(function* (entry) {
-          const name = String(entry.name)
-          if (yield* isThere(join(own, name))) return
+        Effect.fnUntraced(function* ({ name }) {
           // The server has deleted what was in the old base.
-          if (old !== undefined && (yield* isThere(join(old, name)))) return
-          yield* copyTree(join(next, name), join(target, name), { owner })
-          entries++
+          if ((yield* isThere(entryPath(own, name))) || (yield* isThere(at(old, name)))) return
+          yield* copyOfBase(entryPath(next, name), entryPath(target, name))
         })
       )
     }
@@ -160,38 +153,53 @@ export interface DefinitionStep {
 export const makeBaseChanges = (context: FileContext, make: Creation) => {
   const { at, limits, planOf, present, sources } = context
 
+  /** Replaces the base by `replace` while nothing is mounted. Returns false for a server without files, which are made. */
+  const change = Effect.fnUntraced(function* (
+    folder: string,
+    base: BaseFolder,
+    { from, to }: DefinitionStep,
+    user: RunUser | undefined,
+    replace: (record: TreeRecord | undefined, owner: RunUser | undefined) => Effect.Effect<void, IoError>
+  ) {
+    yield* recoverFiles(folder)
+    const files = instanceFolder(folder)
+    const record = yield* readTreeRecord(join(folder, TREE))
+    if (record === undefined && (yield* isEmptyFolder(files))) {
+      yield* make(folder, base, to, user) // a failed installation left no files
+      return false
+    }
+    yield* cleanFiles(folder)
+    // Unmounted first: no file of the base is written into shared folders.
+    yield* unmountBelow(folder)
+    const owner = ownerFor(user)
+    if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
+    yield* Effect.onError(replace(record, owner), () =>
+      Effect.ignore(present(folder, from, likelyKind(from), user))
+    )
+    yield* present(folder, to, likelyKind(to), user)
+    return true
+  })
+
   const renew = Effect.fn("InstanceFiles.renew")(function* (
     folder: string,
     base: BaseFolder,
     spec: ServerSpec,
     user?: RunUser
   ) {
-    yield* recoverFiles(folder)
-    const tree = join(folder, TREE)
-    const files = instanceFolder(folder)
-    const record = yield* readTreeRecord(tree)
-    const empty = record === undefined && (yield* isEmptyFolder(files))
-    if (empty) return yield* make(folder, base, spec, user) // a failed installation left no files
-    yield* cleanFiles(folder)
-    const restore = Effect.ignore(present(folder, spec, likelyKind(spec), user))
-    const owner = ownerFor(user)
-    // Unmounted first: no file of the base is written into shared folders.
-    yield* unmountBelow(folder)
-    if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
-    if (record === undefined) {
-      yield* Effect.onError(copyTree(base.folder, files, { owner }), () => restore)
-      yield* recordPlainBase(folder, files, base.generation)
-    } else {
-      yield* carryOver({
-        folder,
-        record: yield* withBase(record, base),
-        prepare: (tree) => limits.begin(folder, spec, tree),
-        oldBase: join(at.generations, record.base),
-        newBase: base.folder,
-        owner
-      }).pipe(Effect.onError(() => restore))
-    }
-    yield* present(folder, spec, likelyKind(spec), user)
+    yield* change(
+      folder,
+      base,
+      { from: spec, to: spec },
+      user,
+      Effect.fnUntraced(function* (record, owner) {
+        if (record === undefined) {
+          yield* copyTree(base.folder, instanceFolder(folder), { owner })
+          return yield* recordPlainBase(folder, base.generation)
+        }
+        const renewed = writeTreeRecord(join(folder, TREE), yield* withBase(record, base))
+        yield* keepOwn(folder, base.folder, owner, renewed)
+      })
+    )
   })
 
   const rebasePlain = Effect.fnUntraced(function* (
@@ -200,11 +208,10 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
     to: ServerSpec,
     owner: RunUser | undefined
   ) {
-    const files = instanceFolder(folder)
-    const generation = yield* plainBase(folder, files)
+    const generation = yield* plainBase(folder)
     if (generation === base.generation) return
     const old = generation === undefined ? undefined : join(at.generations, generation)
-    if (generation === undefined || old === undefined || !(yield* lstat(old))?.isDirectory()) {
+    if (old === undefined || !(yield* isFolder(old))) {
       return yield* new IoError({
         code: "REFUSED",
         message:
@@ -213,19 +220,17 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
       })
     }
     const { files: target } = building(folder)
-    yield* recordPlainBase(folder, files, generation)
     yield* Effect.gen(function* () {
       yield* makeFolder(target)
       yield* limits.begin(folder, to, target)
-      yield* rebase({ own: files, old, next: base.folder, target, owner })
-      yield* recordPlainBase(folder, target, base.generation)
+      yield* rebase({ own: instanceFolder(folder), old, next: base.folder, target, owner })
     }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
     yield* swapIn(folder, false).pipe(
       Effect.onError(() => Effect.ignore(recoverFiles(folder))),
       Effect.uninterruptible
     )
+    yield* recordPlainBase(folder, base.generation)
     yield* cleanFiles(folder)
-    yield* settlePlainBase(folder, files)
   })
 
   /** Adds copies and `cow` volumes that an earlier plan did not have. */
@@ -245,32 +250,25 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
   const upgrade = Effect.fn("InstanceFiles.upgrade")(function* (
     folder: string,
     base: BaseFolder,
-    { from, to }: DefinitionStep,
+    step: DefinitionStep,
     user?: RunUser
   ) {
-    yield* recoverFiles(folder)
-    const tree = join(folder, TREE)
-    const files = instanceFolder(folder)
-    const record = yield* readTreeRecord(tree)
-    const empty = record === undefined && (yield* isEmptyFolder(files))
-    if (empty) return yield* make(folder, base, to, user) // a failed installation left no files
-    const plan = yield* planOf(to, "create")
+    const plan = yield* planOf(step.to, "create")
     // A source of the earlier definition may be gone.
-    const before = yield* Effect.catch(planOf(from, "create"), () => planOf(from))
-    yield* cleanFiles(folder)
-    yield* unmountBelow(folder)
-    const owner = ownerFor(user)
-    if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
-    const replace = Effect.gen(function* () {
-      if (record === undefined) yield* rebasePlain(folder, base, to, owner)
-      else if (record.base !== base.generation) {
+    const before = yield* Effect.catch(planOf(step.from, "create"), () => planOf(step.from))
+    const isChanged = yield* change(
+      folder,
+      base,
+      step,
+      user,
+      Effect.fnUntraced(function* (record, owner) {
+        if (record === undefined) return yield* rebasePlain(folder, base, step.to, owner)
         // The layer of the server stays over the new base.
-        yield* writeTreeRecord(tree, yield* withBase(record, base))
-      }
-    })
-    yield* Effect.onError(replace, () => Effect.ignore(present(folder, from, likelyKind(from), user)))
-    yield* present(folder, to, likelyKind(to), user)
-    yield* addTemplates(folder, before, plan)
+        if (record.base !== base.generation)
+          yield* writeTreeRecord(join(folder, TREE), yield* withBase(record, base))
+      })
+    )
+    if (isChanged) yield* addTemplates(folder, before, plan)
   })
 
   return { renew, upgrade }

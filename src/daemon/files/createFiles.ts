@@ -3,7 +3,6 @@ import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { type IoError, makeFolder, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { building, cleanFiles, discardFiles, hasInstance, recoverFiles, swapIn } from "./carryOver.ts"
 import { copyIntoShared } from "./copyInside.ts"
 import { copyOpened, copyTree } from "./copyTree.ts"
 import { type FileContext, likelyKind } from "./fileContext.ts"
@@ -17,7 +16,7 @@ import {
   openTree
 } from "./overlayTree.ts"
 import { chownAll, layersOf, makeLike, ownerOf } from "./owners.ts"
-import { instanceFolder, openShared, type SharedOwner, share, sharingFor } from "./sharedFiles.ts"
+import { openShared, type SharedOwner, share, sharingFor } from "./sharedFiles.ts"
 import {
   copySource,
   type FileSources,
@@ -26,7 +25,8 @@ import {
   type Source,
   templateSource
 } from "./sources.ts"
-import { recordPlainBase, settlePlainBase, type TreeRecord, writeNewTreeRecord } from "./treeRecord.ts"
+import { building, cleanFiles, discardFiles, hasInstance, recoverFiles, swapIn } from "./swapFiles.ts"
+import { recordPlainBase, type TreeRecord, writeNewTreeRecord } from "./treeRecord.ts"
 
 const copyInto = Effect.fnUntraced(function* (source: Source, place: string) {
   yield* copyOpened(source.what, yield* openSource(source), place)
@@ -186,7 +186,6 @@ export const makeCreation = (context: FileContext) => {
         owner: to.owner,
         share: (root) => shareAt(root, plan, way, to)
       })
-      yield* recordPlainBase(folder, files, base.generation)
       return undefined
     }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
     yield* swapIn(folder, overlay, replaces).pipe(
@@ -195,7 +194,7 @@ export const makeCreation = (context: FileContext) => {
       Effect.onError(() => Effect.ignore(discardFiles(folder))),
       Effect.uninterruptible
     )
-    if (!overlay) yield* settlePlainBase(folder, instanceFolder(folder))
+    if (!overlay) yield* recordPlainBase(folder, base.generation)
     if (replaces) yield* cleanFiles(folder)
   })
 }

@@ -69,17 +69,21 @@ export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
   unmeasured: sizes.find(({ unmeasured }) => unmeasured !== undefined)?.unmeasured
 })
 
-export const privateSize = (folder: string, which: keyof typeof PRIVATE_NAMES, changedSince?: number) =>
+const privateSize = (folder: string, which: keyof typeof PRIVATE_NAMES, changedSince?: number) =>
   treeSize(join(folder, PRIVATE_NAMES[which]), changedSince)
 
-/** Measures the files without a name that processes of a server have on the disk of the node. */
-export const unnamedSize = Effect.fnUntraced(function* (
+/** Measures the log and, for the processes of a running server, the temporary folder and files without a name. */
+export const besideSize = Effect.fnUntraced(function* (
   folder: string,
-  pids: ReadonlyArray<number>,
+  pids: ReadonlyArray<number> | undefined,
   changedSince?: number
 ) {
+  const log = yield* privateSize(folder, "log", changedSince)
+  if (pids === undefined) return log
   const found = yield* Effect.forEach([folder, instanceFolder(folder)], lstat)
-  return yield* unnamedFiles(pids, new Set(found.flatMap((stats) => stats?.dev ?? [])), changedSince)
+  const devices = new Set(found.flatMap((stats) => stats?.dev ?? []))
+  const temporary = yield* privateSize(folder, "temporary", changedSince)
+  return sumOf([log, temporary, yield* unnamedFiles(pids, devices, changedSince)])
 })
 
 const sumOfTrees = (tree: string, names: ReadonlyArray<string>, changedSince?: number) =>

@@ -2,70 +2,36 @@
  * The record of an overlay instance, beside its layers in `<server>/tree`:
  *
  *     tree.json             this record
- *     upper, work           over the base
+ *     upper, work           over the base; `upper.building`, `upper.old` while `upper` is replaced
  *     over.<n>/upper, work  over the n-th nested overlay, that of a volume's target
  *     lower.<n>             a copy of the n-th volume, if the volume may change meanwhile
  *
- * An instance without this record is a plain folder.
+ * An instance without this record is a plain folder, with its base in `<server>/files.json`.
  */
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { IoError, listFolder, lstat, orMissing, readText } from "../disk/fsio.ts"
+import { IoError, listFolder, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic, writeNew } from "../disk/replaceFile.ts"
 
-/** The generations of `files` by inode, one for each folder while a new folder replaces an old one. */
-const PlainRecord = Schema.Struct({
-  format: Schema.Literal(1),
-  bases: Schema.Array(Schema.Struct({ inode: Schema.Finite, generation: Schema.String }))
-})
-type Bases = (typeof PlainRecord.Type)["bases"]
-
+/** The record of a plain instance, beside `files`. */
+const PlainRecord = Schema.Struct({ format: Schema.Literal(1), base: Schema.String })
 const decodePlain = Schema.decodeUnknownEffect(Schema.fromJsonString(PlainRecord))
 
 const plainPath = (folder: string) => join(folder, "files.json")
 
-/** Returns the generations; a file that cannot be read has none. */
-const readBases = Effect.fnUntraced(function* (folder: string) {
+/** Returns the generation that the files were copied from, unless the record is missing or unreadable. */
+export const plainBase = Effect.fnUntraced(function* (folder: string) {
   const text = yield* readText(plainPath(folder)).pipe(orMissing(undefined))
-  if (text === undefined) return []
+  if (text === undefined) return undefined
   return yield* decodePlain(text).pipe(
-    Effect.map(({ bases }): Bases => bases),
-    Effect.orElseSucceed((): Bases => [])
+    Effect.map(({ base }) => base),
+    Effect.orElseSucceed(() => undefined)
   )
 })
 
-const writeBases = (folder: string, bases: Bases) =>
-  writeAtomic(plainPath(folder), JSON.stringify({ format: 1, bases }))
-
-const inodeOf = (path: string) => Effect.map(lstat(path), (stats) => stats?.ino)
-
-export const plainBase = Effect.fnUntraced(function* (folder: string, files: string) {
-  const bases = yield* readBases(folder)
-  const inode = yield* inodeOf(files)
-  const own = bases.find((base) => base.inode === inode)
-  // A restored copy has other inodes.
-  return (own ?? (bases.length === 1 ? bases[0] : undefined))?.generation
-})
-
-/** Records that the folder at `path`, which is or becomes `files`, was copied from a generation. */
-export const recordPlainBase = Effect.fnUntraced(function* (
-  folder: string,
-  path: string,
-  generation: string
-) {
-  const inode = yield* inodeOf(path)
-  if (inode === undefined) return
-  const others = (yield* readBases(folder)).filter((base) => base.inode !== inode)
-  yield* writeBases(folder, [...others, { inode, generation }])
-})
-
-/** Removes the records of folders that `files` has replaced. */
-export const settlePlainBase = Effect.fnUntraced(function* (folder: string, files: string) {
-  const inode = yield* inodeOf(files)
-  const bases = yield* readBases(folder)
-  const own = bases.filter((base) => base.inode === inode)
-  if (own.length > 0 && own.length < bases.length) yield* writeBases(folder, own)
-})
+/** Records the generation, once the files are in place: until then, an interrupted change is repeated. */
+export const recordPlainBase = (folder: string, base: string) =>
+  writeAtomic(plainPath(folder), JSON.stringify({ format: 1, base }))
 
 /** A lower layer: a folder of the base, of the volumes folder, or of `tree` itself. */
 export const TreeLayer = Schema.Struct({
@@ -118,9 +84,8 @@ export const writeTreeRecord = (tree: string, record: typeof TreeRecord.Encoded)
 export const writeNewTreeRecord = (tree: string, record: typeof TreeRecord.Encoded) =>
   writeNew(recordPath(tree), JSON.stringify(record))
 
-/** Folders of a server with a record: the current one, and its replacement. */
+/** The folder of a server's layers with their record. */
 export const TREE = "tree"
-export const TREE_NEXT = "tree.next"
 
 /** Returns the generations that the servers below a folder use as a layer, or were copied from. */
 export const basesInUse = Effect.fnUntraced(function* (serversDir: string) {
@@ -129,9 +94,8 @@ export const basesInUse = Effect.fnUntraced(function* (serversDir: string) {
     Effect.fnUntraced(
       function* (name) {
         const folder = join(serversDir, name)
-        const plain = (yield* readBases(folder)).map(({ generation }) => generation)
-        const trees = yield* Effect.forEach([TREE, TREE_NEXT], (tree) => readTreeRecord(join(folder, tree)))
-        return [...plain, ...trees.flatMap((record) => record?.base ?? [])]
+        const layered = yield* readTreeRecord(join(folder, TREE))
+        return [yield* plainBase(folder), layered?.base].filter((base) => base !== undefined)
       },
       // There may be files beside the folders of servers.
       Effect.catchIf(

@@ -28,9 +28,9 @@ import {
   syncFolder
 } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
-import { recoverFiles } from "../files/carryOver.ts"
 import { makeFolderLike, overOf } from "../files/overlayTree.ts"
 import { instanceFolder } from "../files/sharedFiles.ts"
+import { recoverFiles } from "../files/swapFiles.ts"
 import { generationsDir, readTreeRecord, TREE } from "../files/treeRecord.ts"
 import { FOLDERS } from "../host/dataFolder.ts"
 import type { InstanceState } from "../state/InstanceState.ts"

@@ -577,7 +577,7 @@ describe("blueprints, instances: overlay", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("an interrupted change of the base is completed or rolled back", () =>
+  it.effect("an interrupted change of the base is rolled back, and can be repeated", () =>
     Effect.gen(function* () {
       const { base, server } = yield* scene()
       const second = base("second", { "server.jar": "jar2", "conf/a": "2" })
@@ -586,28 +586,26 @@ describe("blueprints, instances: overlay", () => {
       yield* one.make
       write(files, { "conf/a": "mine", "conf/mine": "mine", "own/x": "mine" })
       yield* one.close
-      // Interrupted while files were moved: the change is rolled back.
+      // Interrupted while the new layer was made: it is removed.
       const upper = join(folder, "tree/upper")
-      write(folder, { "tree.next/upper/conf/.keep": "" })
-      rmSync(join(folder, "tree.next/upper/conf/.keep"))
-      renameSync(join(upper, "conf/mine"), join(folder, "tree.next/upper/conf/mine"))
-      renameSync(join(upper, "own"), join(folder, "tree.next/upper/own"))
+      write(folder, { "tree/upper.building/conf/other": "half" })
       yield* one.open
       const names = ["conf/a", "conf/mine", "own/x", "server.jar"]
       assert.deepStrictEqual(
         names.map((name) => text(files, name)),
         ["mine", "mine", "mine", "jar"]
       )
-      yield* one.renew(second)
-      // Interrupted between the two renames at the end: the change is completed.
+      assert.isFalse(existsSync(join(folder, "tree/upper.building")))
+      // Interrupted between the two renames at the end: the layer is put back.
       yield* one.close
-      renameSync(join(folder, "tree"), join(folder, "tree.next"))
-      write(folder, { "tree.old/upper/x": "" })
-      yield* one.open
+      renameSync(upper, join(folder, "tree/upper.old"))
+      write(folder, { "tree/upper.building/own/x": "mine" })
+      yield* one.renew(second)
       assert.deepStrictEqual(
         names.map((name) => text(files, name)),
         ["2", "mine", "mine", "jar2"]
       )
+      assert.deepStrictEqual(readdirSync(join(folder, "tree")).sort(), ["tree.json", "upper", "work"])
       assert.deepStrictEqual(readdirSync(folder).sort(), ["files", "tree"])
     }).pipe(Effect.scoped)
   )

@@ -1,0 +1,139 @@
+/** Replaces the files of a server, or the layer with its own files, so that an interruption loses none of them. */
+import type { Stats } from "node:fs"
+import * as fs from "node:fs/promises"
+import { basename, join } from "node:path"
+import { Effect } from "effect"
+import {
+  entryPath,
+  forEachEntry,
+  type IoError,
+  io,
+  listFolderSync,
+  lstat,
+  makeFolder,
+  orMissing,
+  removeTree,
+  rename
+} from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
+import { unmountBelow } from "./mounts.ts"
+import { makeFolderLike } from "./overlayTree.ts"
+import { instanceFolder } from "./sharedFiles.ts"
+import { TREE } from "./treeRecord.ts"
+
+const NEW_TREE = "tree.building"
+const NEW_FILES = "files.building"
+const OLD_TREE = "tree.old"
+const OLD_FILES = "files.old"
+const UPPER = "upper"
+const NEW_UPPER = "upper.building"
+const OLD_UPPER = "upper.old"
+
+/** Returns the folders for new files: the layers, and the instance folder or its mount point. */
+export const building = (folder: string) => ({
+  tree: join(folder, NEW_TREE),
+  files: join(folder, NEW_FILES)
+})
+
+export const cleanFiles = Effect.fnUntraced(function* (folder: string, names?: ReadonlyArray<string>) {
+  const there = names ?? (yield* listFolderSync(folder))
+  for (const name of [NEW_TREE, NEW_FILES, OLD_TREE, OLD_FILES]) {
+    if (!there.includes(name)) continue
+    yield* unmountBelow(join(folder, name))
+    yield* removeTree(join(folder, name))
+  }
+})
+
+/** Undoes an interrupted replacement of the files or of the layer. Returns the names that are then in the folder. */
+export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
+  const names = yield* listFolderSync(folder)
+  const files = instanceFolder(folder)
+  if (names.includes(TREE)) yield* recoverUpper(join(folder, TREE))
+  if (!names.includes(OLD_FILES) || names.includes(basename(files))) return names
+  yield* rename(join(folder, OLD_FILES), files)
+  return yield* listFolderSync(folder)
+})
+
+const recoverUpper = Effect.fnUntraced(function* (tree: string) {
+  const names = yield* listFolderSync(tree)
+  if (names.includes(OLD_UPPER) && !names.includes(UPPER)) {
+    yield* rename(join(tree, OLD_UPPER), join(tree, UPPER))
+  }
+  for (const name of [NEW_UPPER, OLD_UPPER]) {
+    if (names.includes(name)) yield* removeTree(join(tree, name))
+  }
+})
+
+/** Whether a folder with these names has files of a server, which may be mounted. */
+export const hasInstance = (names: ReadonlyArray<string>): boolean =>
+  names.includes(basename(instanceFolder(""))) || names.includes(TREE)
+
+/** Replaces the files by a tree (`layers`) or a plain folder. `replaces`: there may be files. */
+export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boolean, replaces = true) {
+  const files = instanceFolder(folder)
+  if (replaces) {
+    yield* unmountBelow(folder)
+    yield* rename(files, join(folder, OLD_FILES)).pipe(orMissing(undefined))
+    yield* rename(join(folder, TREE), join(folder, OLD_TREE)).pipe(orMissing(undefined))
+  }
+  if (layers) {
+    // For new files, mounting makes the folder.
+    if (replaces) yield* makeFolder(files)
+    yield* rename(join(folder, NEW_TREE), join(folder, TREE))
+  } else yield* rename(join(folder, NEW_FILES), files)
+})
+
+export const discardFiles = Effect.fnUntraced(function* (folder: string) {
+  yield* unmountBelow(folder)
+  yield* removeTree(join(folder, TREE))
+  yield* removeTree(instanceFolder(folder))
+})
+
+/** Whether an entry is the mark of overlayfs for a removed file of a lower layer. */
+const isWhiteout = (stats: Stats) => stats.isCharacterDevice() && stats.rdev === 0
+
+/** Makes hard links to what is not in the base. Folders are made anew, because one of a layer may hide files below. */
+const linkOwn = (
+  own: string | Buffer,
+  base: string | Buffer | undefined,
+  target: string | Buffer
+): Effect.Effect<void, IoError> =>
+  forEachEntry(
+    own,
+    Effect.fnUntraced(function* ({ name }) {
+      const [from, to] = [entryPath(own, name), entryPath(target, name)]
+      const stats = yield* lstat(from)
+      if (stats === undefined || isWhiteout(stats)) return
+      const below = base === undefined ? undefined : entryPath(base, name)
+      const there = below === undefined ? undefined : yield* lstat(below)
+      if (!stats.isDirectory()) {
+        if (there === undefined) yield* io(`link ${to}`, () => fs.link(from, to))
+        return
+      }
+      if (there !== undefined && !there.isDirectory()) return
+      yield* makeFolderLike(to, from)
+      yield* linkOwn(from, there === undefined ? undefined : below, to)
+      yield* io(`set times of ${to}`, () => fs.utimes(to, stats.atime, stats.mtime))
+    })
+  )
+
+/**
+ * Replaces the layer of the server by one without what is in the base too, between which `record` is written. Requires
+ * that nothing is mounted.
+ */
+export const keepOwn = Effect.fnUntraced(function* (
+  folder: string,
+  base: string,
+  owner: RunUser | undefined,
+  record: Effect.Effect<void, IoError>
+) {
+  const tree = join(folder, TREE)
+  const [upper, next] = [join(tree, UPPER), join(tree, NEW_UPPER)]
+  yield* Effect.gen(function* () {
+    yield* makeFolderLike(next, base, owner)
+    yield* linkOwn(upper, base, next)
+    yield* record
+    yield* rename(upper, join(tree, OLD_UPPER))
+    yield* rename(next, upper)
+  }).pipe(Effect.ensuring(Effect.ignore(recoverUpper(tree))), Effect.uninterruptible)
+})
