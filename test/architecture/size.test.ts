@@ -21,7 +21,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/store": 6505,
   "src/controlPlane/webhooks": 919,
   "src/daemon": 1009,
-  "src/daemon/configPatch": 2798,
+  "src/daemon/configPatch": 2711,
   "src/daemon/console": 997,
   "src/daemon/disk": 738,
   "src/daemon/files": 3371,

@@ -1,12 +1,16 @@
-/** Elements, texts, attributes and keys of XML documents. New elements get the indentation of their neighbours. */
-import type { Document, Element, Node } from "@xmldom/xmldom"
-import { Result } from "effect"
-import { cut, type PatchProblem, problem, shown } from "./find.ts"
-import { lineEndOf } from "./text.ts"
+/** The elements of an XML file, each with the text of its tags: what no patch changes prints as it stands in the file. */
 
-const ELEMENT = 1
-const TEXT = 3
-const CDATA = 4
+export interface XmlElement {
+  readonly name: string
+  /** Unset for the document, whose content is the root element and what is beside it. */
+  readonly parent: XmlElement | undefined
+  /** The tag that begins it, with the attributes. */
+  tag: string
+  /** Elements, and all else as it stands in the file: texts, comments, instructions. */
+  content: Array<string | XmlElement>
+  /** The tag that ends it; empty for `<name/>`. */
+  end: string
+}
 
 const xmlName = /^[\p{L}_][\p{L}\p{N}_.\-\u00b7]*(?::[\p{L}_][\p{L}\p{N}_.\-\u00b7]*)?$/u
 
@@ -17,248 +21,143 @@ export const isXmlName = (text: string): boolean => xmlName.test(text) && !/^xml
 export const isXmlText = (text: string): boolean =>
   !/[\p{Cc}\p{Cs}\ufffe\uffff]/u.test(text.replace(/[\t\n]/g, ""))
 
-export const isElement = (node: Node): node is Element => node.nodeType === ELEMENT
-const isText = (node: Node): boolean => node.nodeType === TEXT || node.nodeType === CDATA
+const tokens =
+  /<!--[\s\S]*?-->|<!\[CDATA\[[\s\S]*?\]\]>|<\?[\s\S]*?\?>|<\/[^>]*>|<(?:"[^"]*"|'[^']*'|[^<>"'])*>|[^<]+/g
+const attribute = /([^\s=<>"'/]+)(\s*=\s*)("[^"]*"|'[^']*')/g
 
-export const childrenOf = (node: Node): ReadonlyArray<Node> => {
-  const all: Array<Node> = []
-  for (let child = node.firstChild; child !== null; child = child.nextSibling) all.push(child)
-  return all
+/** Divides a text that is valid XML. */
+export const readDocument = (source: string): XmlElement => {
+  const made: XmlElement = { name: "", parent: undefined, tag: "", content: [], end: "" }
+  let open = made
+  for (const part of source.match(tokens) ?? []) {
+    if (part.startsWith("</")) {
+      open.end = part
+      open = open.parent ?? made
+    } else if (/^<[^!?]/.test(part)) {
+      const name = /^<([^\s/>]+)/.exec(part)?.[1] ?? ""
+      const element: XmlElement = { name, parent: open, tag: part, content: [], end: "" }
+      open.content.push(element)
+      if (!part.endsWith("/>")) open = element
+    } else open.content.push(part)
+  }
+  return made
 }
 
-export const elementsOf = (node: Node): ReadonlyArray<Element> => childrenOf(node).filter(isElement)
+export const printed = ({ tag, content, end }: XmlElement): string =>
+  tag + content.map((part) => (typeof part === "string" ? part : printed(part))).join("") + end
 
-const isBlank = (node: Node | null): node is Node =>
-  node !== null && node.nodeType === TEXT && (node.nodeValue ?? "").trim() === ""
+type Part = string | XmlElement
+
+const isElement = (part: Part): part is XmlElement => typeof part !== "string"
+const isText = (part: Part): part is string =>
+  typeof part === "string" && (!part.startsWith("<") || part.startsWith("<![CDATA["))
+const isBlank = (part: Part | undefined): part is string => typeof part === "string" && part.trim() === ""
+
+export const elementsOf = ({ content }: XmlElement): ReadonlyArray<XmlElement> => content.filter(isElement)
+
+const characters = new Map([
+  ["amp", "&"],
+  ["lt", "<"],
+  ["gt", ">"],
+  ["quot", '"'],
+  ["apos", "'"]
+])
+
+const decoded = (text: string): string =>
+  text.replace(/&(?:#x([\da-f]+)|#(\d+)|(\w+));/gi, (_, hex?: string, digits?: string, name = "") => {
+    if (hex === undefined && digits === undefined) return characters.get(name) ?? ""
+    return String.fromCodePoint(hex === undefined ? Number(digits) : Number.parseInt(hex, 16))
+  })
+
+const escaped = (text: string, pattern = /[&<>\r]/g): string =>
+  text.replace(pattern, (char) => {
+    const [name] = [...characters].find(([, each]) => each === char) ?? []
+    return `&${name ?? `#${char.charCodeAt(0)}`};`
+  })
+
+/** Returns the element's own text, without comments. */
+export const textOf = ({ content }: XmlElement): string =>
+  content
+    .filter(isText)
+    .map((part) => part.replace(/\r\n?/g, "\n"))
+    .map((part) => (part.startsWith("<![CDATA[") ? part.slice(9, -3) : decoded(part)))
+    .join("")
+
+/** Gives `<name/>` a tag that ends it. */
+const divideTag = (element: XmlElement): void => {
+  if (element.end !== "") return
+  element.tag = element.tag.replace(/\s*\/>$/, ">")
+  element.end = `</${element.name}>`
+}
+
+/** Replaces the element's own text at its first place; comments stay. @param line the line end of the file */
+export const setText = (element: XmlElement, text: string, line: string): void => {
+  const at = element.content.findIndex(isText)
+  element.content = element.content.filter((part) => !isText(part))
+  if (text === "") return
+  divideTag(element)
+  element.content.splice(at < 0 ? element.content.length : at, 0, escaped(text).replaceAll("\n", line))
+}
+
+/** Returns the value of an attribute, unless the element has none of this name. */
+export const attributeOf = ({ tag }: XmlElement, name: string): string | undefined => {
+  const found = [...tag.matchAll(attribute)].find(([, each]) => each === name)
+  return found?.[3] === undefined ? undefined : decoded(found[3].slice(1, -1).replace(/\r\n|[\t\n\r]/g, " "))
+}
+
+export const setAttribute = (element: XmlElement, name: string, value: string): void => {
+  const quoted = (quote: string) =>
+    quote + escaped(value, quote === "'" ? /[&<>\r\t\n']/g : /[&<>\r\t\n"]/g) + quote
+  element.tag =
+    attributeOf(element, name) === undefined
+      ? element.tag.replace(/\s*\/?>$/, (end) => ` ${name}=${quoted('"')}${end}`)
+      : element.tag.replace(attribute, (whole, each: string, equal: string, old: string) =>
+          each === name ? each + equal + quoted(old.charAt(0)) : whole
+        )
+}
+
+/** Returns whether the prefix of a name, if it has one, stands for a namespace at this element. */
+export const hasNamespace = (element: XmlElement, name: string): boolean => {
+  const [prefix, local] = name.split(":")
+  if (local === undefined || prefix === "xml") return true
+  for (let at: XmlElement | undefined = element; at !== undefined; at = at.parent)
+    if (attributeOf(at, `xmlns:${prefix}`) !== undefined) return true
+  return false
+}
 
 /** Returns the line break and indentation before an element, if it begins a line. */
-const breakBefore = (element: Element): string | undefined => {
-  const before = element.previousSibling
-  const text = isBlank(before) ? (before.nodeValue ?? "") : ""
-  const at = text.lastIndexOf("\n")
-  return at < 0 ? undefined : text.slice(at)
+const breakBefore = (element: XmlElement | undefined): string | undefined => {
+  const content = element?.parent?.content ?? []
+  const before = element === undefined ? -1 : content.indexOf(element) - 1
+  const text = content[before]
+  return isBlank(text) ? /(?:\r\n|\r|\n)[^\r\n]*$/.exec(text)?.[0] : undefined
 }
 
-/** Returns one level of indentation, as of the root's first child. */
-const indentOf = (root: Element | null): string => {
-  const first = root === null ? undefined : elementsOf(root)[0]
-  const found = first === undefined ? undefined : breakBefore(first)?.slice(1)
-  return found === undefined || found === "" ? "  " : found
-}
-
-/** Adds an element at the end of `parent`, unless its prefix has no namespace. */
-export const addElement = (
-  doc: Document,
-  parent: Element,
-  name: string,
-  pretty: boolean
-): Element | undefined => {
-  const prefix = name.includes(":") ? name.slice(0, name.indexOf(":")) : null
-  const namespace = parent.lookupNamespaceURI(prefix)
-  if (prefix !== null && namespace === null) return undefined
-  const element = doc.createElementNS(namespace, name)
+/** Adds an element at the end of `parent`, with the indentation of its neighbours. @param line a break below the root */
+export const addElement = (parent: XmlElement, name: string, line: string | undefined): XmlElement => {
+  const element: XmlElement = { name, parent, tag: `<${name}/>`, content: [], end: "" }
+  const { content } = parent
   const last = elementsOf(parent).at(-1)
+  divideTag(parent)
   if (last !== undefined) {
-    const line = breakBefore(last)
-    const after = last.nextSibling
-    if (line !== undefined) parent.insertBefore(doc.createTextNode(line), after)
-    parent.insertBefore(element, after)
+    const before = breakBefore(last)
+    content.splice(content.indexOf(last) + 1, 0, ...(before === undefined ? [] : [before]), element)
     return element
   }
-  const isRoot = parent === doc.documentElement
-  const line = isRoot ? (pretty ? "\n" : undefined) : breakBefore(parent)
-  const children = childrenOf(parent)
-  if (line === undefined || children.some((child) => isText(child) && !isBlank(child))) {
-    parent.appendChild(element)
-    return element
+  let root = parent
+  while (root.parent?.parent !== undefined) root = root.parent
+  const outer = parent === root ? line : breakBefore(parent)
+  if (outer === undefined) content.push(element)
+  else {
+    const indent = breakBefore(elementsOf(root)[0])?.replace(/^[\r\n]+/, "") || "  "
+    if (isBlank(content.at(-1))) content.pop()
+    content.push(outer + indent, element, outer)
   }
-  const step = indentOf(doc.documentElement)
-  const final = children.at(-1) ?? null
-  if (isBlank(final)) parent.removeChild(final)
-  parent.appendChild(doc.createTextNode(line + step))
-  parent.appendChild(element)
-  parent.appendChild(doc.createTextNode(line))
   return element
 }
 
-export const removeElement = (parent: Element, element: Element): void => {
-  const before = element.previousSibling
-  if (isBlank(before)) parent.removeChild(before)
-  parent.removeChild(element)
-}
-
-/** Returns the element's own text, without comments. */
-export const textOf = (element: Element): string =>
-  childrenOf(element)
-    .filter(isText)
-    .map((node) => node.nodeValue ?? "")
-    .join("")
-
-/** Replaces the element's own text at its first place; comments stay. */
-export const setText = (doc: Document, element: Element, text: string): void => {
-  const old = childrenOf(element).filter(isText)
-  const place = old[0] ?? null
-  if (text !== "") element.insertBefore(doc.createTextNode(text), place)
-  for (const node of old) element.removeChild(node)
-}
-
-export const setAttribute = (element: Element, name: string, value: string): boolean => {
-  const prefix = name.includes(":") ? name.slice(0, name.indexOf(":")) : undefined
-  const namespace = prefix === undefined ? null : element.lookupNamespaceURI(prefix)
-  if (prefix === undefined) element.setAttribute(name, value)
-  else if (namespace === null) return false
-  else element.setAttributeNS(namespace, name, value)
-  return true
-}
-
-/** A condition in brackets on an element: an attribute or the text of an element in it, or a place among its equals. */
-type Condition =
-  | { readonly attribute: string; readonly only: boolean; readonly value: string | undefined }
-  | { readonly place: number }
-
-export interface Step {
-  readonly name: string
-  readonly conditions: ReadonlyArray<Condition>
-}
-
-const brackets = /\[(?:"[^"]*"|'[^']*'|[^\]"'])*\]/
-const stepKey = new RegExp(`^([^[\\]]+)((?:${brackets.source})+)$`, "s")
-const condition = /^\[(?:(@?)([^\s@='"[\]]+)=(?:'([^']*)'|"([^"]*)")|@([^\s@='"[\]]+)|([1-9]\d{0,8}))\]$/s
-/** Reads a name and its conditions, as in `property[@name='x']`. */
-export const stepOf = (part: string): Result.Result<Step, PatchProblem> => {
-  const [, name = part, written = ""] = stepKey.exec(part) ?? []
-  const conditions: Array<Condition> = []
-  for (const [text] of written.matchAll(new RegExp(brackets, "gs"))) {
-    const [whole, at, equal, single, double, present, place] = condition.exec(text) ?? []
-    if (whole === undefined) {
-      return problem(`${shown(text)} is no condition; write [@name='value'] or a place from [1]`)
-    }
-    conditions.push(
-      place === undefined
-        ? { attribute: equal ?? present ?? "", only: at !== "", value: single ?? double }
-        : { place: Number(place) }
-    )
-  }
-  return Result.succeed({ name, conditions })
-}
-
-const textsOf = (element: Element, name: string): ReadonlyArray<string> =>
-  elementsOf(element)
-    .filter((child) => child.nodeName === name)
-    .map(textOf)
-
-/** Returns the elements of this name that meet the conditions; each condition filters the rest of the one before. */
-export const chosenBy = (
-  { name, conditions }: Step,
-  elements: ReadonlyArray<Element>
-): ReadonlyArray<Element> =>
-  conditions.reduce<ReadonlyArray<Element>>(
-    (left, rule) => {
-      if ("place" in rule) return left.slice(rule.place - 1, rule.place)
-      const { attribute, only, value } = rule
-      return left.filter((element) =>
-        value === undefined
-          ? element.hasAttribute(attribute)
-          : element.getAttribute(attribute) === value ||
-            (!only && textsOf(element, attribute).includes(value))
-      )
-    },
-    elements.filter((element) => name === "*" || element.nodeName === name)
-  )
-
-export const divide = (key: string): readonly [string, string | undefined] => {
-  const [first = key] = new RegExp(`^(?:${brackets.source}|[^.])*`, "s").exec(key) ?? []
-  return cut(key, first.length < key.length ? first.length : -1)
-}
-
-const tokens =
-  /<!--[\s\S]*?-->|<!\[CDATA\[[\s\S]*?\]\]>|<\?[\s\S]*?\?>|<\/[^>]*>|<(?:"[^"]*"|'[^']*'|[^<>"'])*>|[^<]+/g
-const attribute = /([^\s=<>"'/]+)\s*=\s*(?:"[^"]*"|'[^']*')/g
-
-/** How a token of each type of node begins. */
-const beginnings: Readonly<Record<number, RegExp>> = {
-  1: /^<[^!?/]/,
-  3: /^[^<]/,
-  4: /^<!\[CDATA\[/,
-  7: /^<\?/,
-  8: /^<!--/
-}
-
-interface Written {
-  /** A text or comment, or the tag that begins an element. */
-  readonly text: string
-  /** The tag that ends an element, or empty. */
-  readonly end: string
-  readonly attributes: ReadonlyMap<string, string>
-  readonly filled: boolean
-}
-
-const attributesOf = (element: Element): ReadonlyArray<readonly [string, string]> =>
-  [...element.attributes].map(({ name, value }) => [name, value] as const)
-
-const references: Readonly<Record<string, string>> = {
-  "&": "&amp;",
-  "<": "&lt;",
-  ">": "&gt;",
-  '"': "&quot;",
-  "'": "&apos;"
-}
-
-const escaped = (text: string, characters = /[&<>\r]/g): string =>
-  text.replace(characters, (char) => references[char] ?? `&#${char.charCodeAt(0)};`)
-
-const quoted = (text: string, quote = '"'): string =>
-  quote + escaped(text, quote === '"' ? /[&<>\r\t\n"]/g : /[&<>\r\t\n']/g) + quote
-
-/** Returns a printer of the changed document, if the text can be divided into the document's nodes. */
-export const printerOf = (source: string, doc: Document): (() => string) | undefined => {
-  const root = doc.documentElement
-  const parts = source.match(tokens) ?? []
-  let at = parts.findIndex((part) => /^<[^!?/]/.test(part))
-  if (root === null || at < 0 || parts.join("") !== source) return undefined
-  const before = parts.slice(0, at).join("")
-  const written = new Map<Node, Written>()
-  const line = lineEndOf(source)
-
-  const read = (node: Node): boolean => {
-    const text = parts[at++] ?? ""
-    if (beginnings[node.nodeType]?.test(text) !== true) return false
-    const inner = childrenOf(node)
-    const closed = !isElement(node) || text.endsWith("/>")
-    if (!inner.every(read)) return false
-    const end = closed ? "" : (parts[at++] ?? "")
-    if (!closed && !end.startsWith("</")) return false
-    const attributes = new Map(isElement(node) ? attributesOf(node) : [])
-    written.set(node, { text, end, attributes, filled: inner.length > 0 })
-    return true
-  }
-  if (!read(root)) return undefined
-  const after = parts.slice(at).join("")
-
-  const beginOf = (element: Element, old: Written | undefined): string => {
-    let tag = old?.text ?? `<${element.nodeName}>`
-    for (const [name, value] of attributesOf(element)) {
-      if (old?.attributes.get(name) === value) continue
-      const text = `${name}=${quoted(value)}`
-      tag = old?.attributes.has(name)
-        ? tag.replace(attribute, (whole, found: string) =>
-            found === name
-              ? whole.replace(/(["'])[\s\S]*$/, (_, quote: string) => quoted(value, quote))
-              : whole
-          )
-        : tag.replace(/\s*\/?>$/, (end) => ` ${text}${end}`)
-    }
-    return tag
-  }
-
-  const print = (node: Node): string => {
-    const old = written.get(node)
-    if (!isElement(node)) return old?.text ?? escaped(node.nodeValue ?? "").replaceAll("\n", line)
-    const tag = beginOf(node, old)
-    const inner = childrenOf(node).map(print).join("")
-    if (inner === "" && old?.filled !== false) return tag.replace(/\s*>$/, "/>")
-    if (inner === "" || old?.end) return tag + inner + (old?.end ?? "")
-    return `${tag.replace(/\s*\/?>$/, ">")}${inner}</${node.nodeName}>`
-  }
-  return () => before + print(root) + after
+export const removeElement = ({ content }: XmlElement, element: XmlElement): void => {
+  const at = content.indexOf(element)
+  const isIndented = isBlank(content[at - 1])
+  content.splice(isIndented ? at - 1 : at, isIndented ? 2 : 1)
 }

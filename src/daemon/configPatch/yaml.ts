@@ -1,6 +1,5 @@
 import { Result } from "effect"
 import {
-  type Alias,
   Document,
   isAlias,
   isMap,
@@ -61,8 +60,8 @@ const spelledTag: ScalarTag = {
 
 const options = { compat: "yaml-1.1", customTags: (tags: Tags): Tags => [spelledTag, ...tags] } as const
 
-/** Values that aliases may stand for: a few aliases of large parts must not become gigabytes. */
-const MAX_ALIASED = 100_000
+/** Aliases of one part, and of parts in it: a few aliases of large parts must not become gigabytes. */
+const MOST_ALIASES = 1000
 
 /** Parses a document. Checking duplicate keys takes quadratic time, and `prettyErrors` 80 us for each error. */
 const parse = (text: string): Document =>
@@ -76,69 +75,42 @@ const parse = (text: string): Document =>
 
 interface Values {
   readonly data: Data
-  readonly anchored: ReadonlyMap<Node, Data>
-  readonly targets: ReadonlyMap<Alias, Node>
-  /** Why an alias cannot be replaced by a copy. */
-  readonly uncopied: string | undefined
+  readonly hasAliases: boolean
+  /** Lists or maps as keys are not in `data`, and so not in a copy of it. */
+  readonly hasOtherKeys: boolean
 }
 
-const nameOf = (key: unknown): string | undefined => {
-  if (!isScalar(key)) return undefined
-  // the text of keys that YAML reads as numbers or booleans
-  return typeof key.value === "string" ? key.value : (key.source ?? String(key.value))
-}
-
+/** Returns the values of a document, whose keys become their texts, and whose scalars become {@link Data}. */
 const valuesOf = (doc: Document): Result.Result<Values, string> => {
-  const anchors = new Map<string, Node>()
-  const anchored = new Map<Node, Data>()
-  const sizes = new Map<Node, number>()
-  const targets = new Map<Alias, Node>()
-  let failed: string | undefined
-  let uncopied: string | undefined
-  let read = 0
-  let aliased = 0
-
-  const valueOf = (node: unknown): Data => {
-    if (!isNode(node) || failed !== undefined) return null
-    if (isAlias(node)) {
-      const target = anchors.get(node.source)
-      const value = target === undefined ? undefined : anchored.get(target)
-      if (target === undefined || value === undefined) {
-        failed = `*${node.source} stands for nothing before it`
-        return null
-      }
-      targets.set(node, target)
-      aliased += sizes.get(target) ?? 0
-      if (aliased > MAX_ALIASED) failed = "it has too many aliases of large parts"
-      return value
+  let hasAliases = false
+  let hasOtherKeys = false
+  visit(doc, {
+    Alias: () => {
+      hasAliases = true
+    },
+    Scalar: (key, scalar) => {
+      scalar.value = key === "key" ? nameOf(scalar) : scalarOf(scalar)
     }
-    const before = read + aliased
-    read++
-    if (node.anchor !== undefined) anchors.set(node.anchor, node)
-    const value = contentOf(node)
-    if (node.anchor === undefined) return value
-    anchored.set(node, value)
-    sizes.set(node, read + aliased - before)
-    return value
+  })
+  const reviver = (key: unknown, value: unknown) => {
+    hasOtherKeys ||= typeof key !== "string"
+    return typeof key === "string" ? value : undefined
   }
-
-  const contentOf = (node: Node): Data => {
-    if (isSeq(node)) return node.items.map(valueOf)
-    if (!isMap(node)) return isScalar(node) ? scalarOf(node) : null
-    const map = new Map<string, Data>()
-    for (const { key, value } of node.items) {
-      const name = nameOf(isAlias(key) ? anchors.get(key.source) : key)
-      if (name === undefined) uncopied = "it has lists or maps as keys"
-      else valueOf(isAlias(key) ? null : key)
-      const data = valueOf(value)
-      if (name !== undefined) map.set(name, data)
+  return Result.try({
+    // a document of scalars that are Data is Data itself
+    try: () => doc.toJS({ mapAsMap: true, maxAliasCount: MOST_ALIASES, reviver }) as Data,
+    catch: (cause) => {
+      if (!(cause instanceof ReferenceError)) return "it is nested too deep"
+      return cause.message.startsWith("Excessive")
+        ? "it has too many aliases of large parts"
+        : `*${cause.message.split(": ").at(-1)} stands for nothing before it`
     }
-    return map
-  }
-
-  const data = valueOf(doc.contents)
-  return failed === undefined ? Result.succeed({ data, anchored, targets, uncopied }) : Result.fail(failed)
+  }).pipe(Result.map((data) => ({ data, hasAliases, hasOtherKeys })))
 }
+
+const nameOf = ({ source, value }: Scalar): string =>
+  // the text of keys that YAML reads as numbers or booleans
+  typeof value === "string" ? value : (source ?? String(value))
 
 const scalarOf = ({ source = "", type, value }: Scalar): Data => {
   if (typeof value === "number") return new Written(value, source)
@@ -160,30 +132,30 @@ const partsOf = ({ node }: Part): Iterable<readonly [string | number, Part]> => 
   if (isSeq(node)) return node.items.map((item, slot) => [slot, { node: item, container: node, slot }])
   if (!isMap(node)) return []
   const named = node.items.flatMap((slot): ReadonlyArray<readonly [string, Part]> => {
-    const name = nameOf(slot.key)
-    return name === undefined ? [] : [[name, { node: slot.value, container: node, slot }]]
+    const name = isScalar(slot.key) ? slot.key.value : undefined
+    return typeof name === "string" ? [[name, { node: slot.value, container: node, slot }]] : []
   })
   // of equal keys the last one counts
   return new Map(named)
 }
 
 /** Returns the changes that lead to `wanted`, inner ones first. An alias of a changed part becomes a copy. */
-const changesOf = (root: YamlContainer, { anchored, data, targets }: Values, wanted: Container) => {
+const changesOf = (doc: Document, root: YamlContainer, { data, hasAliases }: Values, wanted: Container) => {
   const changes: Array<Change> = []
-  const now = new Map(anchored)
+  const anchored = new Map<Node, Data>()
   const format: Format<Part> = {
     parts: partsOf,
     look: ({ node }, from, to) => {
       if (isAlias(node)) {
-        const target = targets.get(node)
-        return target !== undefined && same(now.get(target), to) ? "keep" : "replace"
+        const target = node.resolve(doc)
+        return target !== undefined && same(anchored.get(target), to) ? "keep" : "replace"
       }
-      if (from === to && targets.size === 0) return "keep"
-      if (isNode(node) && node.anchor !== undefined) now.set(node, to)
+      if (from === to && !hasAliases) return "keep"
+      if (isNode(node) && node.anchor !== undefined) anchored.set(node, to)
       return "compare"
     },
     replace: ({ node, container, slot }, value) => {
-      if (isNode(node)) visit(node, { Node: (_, inner) => void now.delete(inner) })
+      if (isNode(node)) visit(node, { Node: (_, inner) => void anchored.delete(inner) })
       changes.push({ container, slot, old: node, value })
     },
     add: ({ node }, added) => {
@@ -283,7 +255,7 @@ export const patchYaml: Patcher = (given, find) => {
   }
   const values = valuesOf(doc)
   if (Result.isFailure(values)) return problem(values.failure)
-  const { data, uncopied } = values.success
+  const { data, hasOtherKeys } = values.success
   const root = doc.contents
   if (data !== null && !isYamlContainer(root)) return problem("its top level is neither a map nor a list")
   const applied = applyFind(isContainer(data) ? data : undefined, find)
@@ -308,10 +280,10 @@ export const patchYaml: Patcher = (given, find) => {
     const above = text === "" || ended ? text : text + lineEndOf(text)
     return finish(sound(above + printed("", fresh, [])?.replaceAll("\n", lineEndOf(text))))
   }
-  const changes = changesOf(root, values.success, wanted)
+  const changes = changesOf(doc, root, values.success, wanted)
   if (changes.length === 0) return Result.succeed({ text, unmatched })
-  if (uncopied !== undefined && changes.some((change) => "old" in change && isAlias(change.old)))
-    return problem(uncopied)
+  if (hasOtherKeys && changes.some((change) => "old" in change && isAlias(change.old)))
+    return problem("it has lists or maps as keys")
   const edits = changes.map((change) => editOf(doc, change))
   const edited = edits.every((edit) => edit !== undefined) ? applyEdits(text, edits) : undefined
   const whole = () => printed(text, doc, changes)?.replace(ended ? "" : /\r?\n$/, "")
