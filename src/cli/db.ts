@@ -3,9 +3,9 @@ import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
+import { clientOf, mustExist } from "../controlPlane/store/layers/layerDatabase.ts"
 import { backupDatabase } from "../controlPlane/store/maintenance/backupDatabase.ts"
 import { copyDatabase } from "../controlPlane/store/maintenance/copyDatabase.ts"
-import { clientOf, mustExist } from "../controlPlane/store/maintenance/openClient.ts"
 import { type DatabaseStatus, databaseStatus } from "../controlPlane/store/maintenance/tables.ts"
 import {
   currentSchema,

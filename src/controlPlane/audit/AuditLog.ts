@@ -1,13 +1,13 @@
 import { Clock, Context, Duration, Effect, Latch, Layer, Metric, Queue, Schedule } from "effect"
 import {
-  type AuditedRequest,
+  AuditedRequest,
   type AuditRecord,
   auditRecord,
   CurrentAudit
 } from "../../contract/domain/AuditedRequest.ts"
+import { auditId } from "../../contract/domain/idBytes.ts"
 import { auditLost } from "../../shared/observability/metrics.ts"
-import type { AuditQuery } from "../store/repos/AuditRepo.ts"
-import { AuditRepo } from "../store/repos/AuditRepo.ts"
+import { type AuditQuery, AuditRepo } from "../store/repos/AuditRepo.ts"
 import { Store } from "../store/Store.ts"
 
 /** Requests without a change of a key in a minute that have an entry each. */
@@ -159,3 +159,22 @@ export class AuditLog extends Context.Service<AuditLog>()("muster/audit/AuditLog
 }) {
   static readonly layer = Layer.effect(AuditLog, AuditLog.make)
 }
+
+/** Changes keys from a command beside the service: the write adds an entry of the actor `cli`, with the status of the API. */
+export const auditedCommand =
+  (action: "key.create" | "key.revoke", id?: string) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.flatMap(Clock.currentTimeMillis, (now) =>
+      Effect.provideService(
+        self,
+        CurrentAudit,
+        new AuditedRequest({
+          begin: { id: auditId(now), at: new Date(now).toISOString(), client: null, request_id: null },
+          action,
+          kind: "key",
+          id,
+          success: action === "key.create" ? 201 : 200,
+          actor: { key_id: null, name: "cli", scope: null }
+        })
+      )
+    )

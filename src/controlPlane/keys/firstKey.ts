@@ -1,10 +1,8 @@
-import type { PlatformError } from "effect"
-import { Data, Effect, FileSystem, Path, Redacted } from "effect"
+import { Data, Effect, FileSystem, Path, type PlatformError, Redacted } from "effect"
 import { ADMIN_KEY_FILE } from "../../contract/domain/Key.ts"
 import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { Store } from "../store/Store.ts"
 import { generateKey, isWellFormed, makeRecord } from "./keyFormat.ts"
-import { writeNewFile } from "./newFile.ts"
 
 /**
  * The result of {@link ensureFirstKey}; `message` is for the operator.
@@ -67,3 +65,23 @@ const cannotWrite = (path: string) => (cause: PlatformError.PlatformError) =>
 
 const cannotRead = (path: string) => (cause: PlatformError.PlatformError) =>
   new FirstKeyError({ message: `the first API key cannot be read from ${path}: ${cause.message}`, cause })
+
+const isAlreadyThere = (error: PlatformError.PlatformError): boolean => error.reason._tag === "AlreadyExists"
+
+/** Writes one line to a new file of mode 0600, durably or not at all. Returns false if the file exists. */
+export const writeNewFile = Effect.fnUntraced(function* (path: string, line: string) {
+  const fs = yield* FileSystem.FileSystem
+  const { basename, dirname } = yield* Path.Path
+  // Made with mode 0600 in the same folder; its name is made by a link, which fails if the name exists.
+  const draft = yield* fs.makeTempFileScoped({ directory: dirname(path), prefix: `.${basename(path)}-` })
+  yield* fs.chmod(draft, 0o600)
+  const file = yield* fs.open(draft, { flag: "r+" })
+  yield* file.writeAll(new TextEncoder().encode(`${line}\n`))
+  yield* file.sync
+  const made = yield* Effect.as(fs.link(draft, path), true).pipe(
+    Effect.catchIf(isAlreadyThere, () => Effect.succeed(false))
+  )
+  // A name is durable once its folder is.
+  yield* Effect.flatMap(fs.open(dirname(path), { flag: "r" }), (folder) => folder.sync)
+  return made
+}, Effect.scoped)

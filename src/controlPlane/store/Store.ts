@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import { DatabaseDisk } from "./disk/DatabaseDisk.ts"
-import { JournalFollowers } from "./journal/JournalFollowers.ts"
+import { Journal } from "./journal/Journal.ts"
 import { Backend } from "./sql/Backend.ts"
 import { absorbSqlErrors } from "./sql/sqlErrors.ts"
 import type { Transaction } from "./sql/Transaction.ts"
@@ -43,7 +43,7 @@ export class Store extends Context.Service<
       const sql = yield* SqlClient.SqlClient
       const backend = yield* Backend
       const disk = yield* DatabaseDisk
-      const { publish, publishAnyway } = yield* JournalFollowers
+      const { publish, publishAnyway } = yield* Journal
       const together = yield* makeGroupCommit({ sql, backend, disk, publish, publishAnyway })
       const write = <A, E>(mutation: Effect.Effect<A, E, Transaction>) =>
         together(() => Effect.map(mutation, (answer) => [answer]))(undefined)

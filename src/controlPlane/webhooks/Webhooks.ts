@@ -17,9 +17,14 @@ import { type WebhookRecord, WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import type { Seal } from "../store/Seal.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { chatBody } from "./format.ts"
-import { openSecrets, sealSecrets, WebhookSeal } from "./sealedSecrets.ts"
-import { makeSecret, makeSend } from "./send.ts"
-import type { FileWebhook } from "./webhooksFile.ts"
+import { makeSecret, makeSend, openSecrets, sealSecrets, WebhookSeal } from "./send.ts"
+
+/** A webhook that the file of `MUSTER_WEBHOOKS` defines. */
+export interface FileWebhook {
+  readonly id: WebhookId
+  readonly settings: WebhookSettings
+  readonly secret: string
+}
 
 const MAX_WEBHOOKS = 100
 

@@ -1,50 +1,15 @@
 import type { lookup as systemLookup } from "node:dns"
-import { Context, Effect, Layer } from "effect"
+import { Layer } from "effect"
 import { IpNetwork } from "effect/net"
-import type { InvalidRequest, Unavailable } from "../../contract/domain/errors.ts"
 import { type AddressPolicy, holdingIpv4, makeAddressPolicy } from "../../shared/net/addressPolicy.ts"
 import { connectTimeoutClient } from "../../shared/net/connectTimeoutClient.ts"
-import { Leadership } from "../store/Leadership.ts"
 import { WebhookDeliverer } from "./WebhookDeliverer.ts"
 import { Webhooks } from "./Webhooks.ts"
-import { type FileWebhook, readWebhooksFile } from "./webhooksFile.ts"
+import { WebhooksFile, type WebhooksFileOptions } from "./WebhooksFile.ts"
 
 const CONNECTIONS = 16
 
-export class WebhooksFile extends Context.Service<
-  WebhooksFile,
-  {
-    /** Reads the file again; the leader applies it. Returns whether there is a file. */
-    readonly reload: Effect.Effect<boolean, InvalidRequest | Unavailable>
-  }
->()("muster/webhooks/WebhooksFile") {
-  static readonly layer = (options: WebhooksOptions) =>
-    Layer.effect(
-      WebhooksFile,
-      Effect.gen(function* () {
-        const { file, variable } = options
-        const leadership = yield* Leadership
-        const webhooks = yield* Webhooks
-        if (file === undefined) {
-          yield* leadership.whileLeader(Effect.orDie(webhooks.setFromFile([])))
-          return WebhooksFile.of({ reload: Effect.succeed(false) })
-        }
-        let wanted: ReadonlyArray<FileWebhook> = yield* readWebhooksFile(file, variable)
-        yield* leadership.whileLeader(Effect.suspend(() => webhooks.setFromFile(wanted)))
-        const reload = Effect.gen(function* () {
-          wanted = yield* readWebhooksFile(file, variable)
-          if (yield* leadership.isLeader) yield* webhooks.setFromFile(wanted)
-          return true
-        })
-        return WebhooksFile.of({ reload })
-      })
-    )
-}
-
-export interface WebhooksOptions {
-  /** The file of `MUSTER_WEBHOOKS`, if any. */
-  readonly file?: string
-  readonly variable: (name: string) => string | undefined
+export interface WebhooksOptions extends WebhooksFileOptions {
   /** Whether webhooks may be sent to loopback, link-local and private addresses. */
   readonly allowPrivate: boolean
 }

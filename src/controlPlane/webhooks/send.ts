@@ -1,9 +1,11 @@
 import { createHmac, randomBytes } from "node:crypto"
-import { ByteSize, Clock, Duration, Effect } from "effect"
+import { ByteSize, Clock, Context, Duration, Effect, Option, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { whyNoAnswer } from "../../contract/api/transport.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
+import type { WebhookRecord } from "../store/repos/WebhookRepo.ts"
+import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
 
 const PREFIX = "whsec_"
 const SECRET_BYTES = 24
@@ -12,6 +14,25 @@ export const makeSecret = (): string => PREFIX + randomBytes(SECRET_BYTES).toStr
 
 /** Form of a secret: `whsec_` and 24 to 64 bytes in base64. */
 export const secretPattern = /^whsec_[A-Za-z0-9+/]{32,86}={0,2}$/
+
+const Secrets = Schema.Struct({ url: Schema.String, secret: Schema.String })
+export type Secrets = typeof Secrets.Type
+
+const decodeSecrets = Schema.decodeUnknownOption(Schema.fromJsonString(Secrets))
+
+export const makeWebhookSeal = (secret: Uint8Array): Seal => makeSeal(secret, "webhooks")
+
+/** The seal of this process; rows are webhooks. Default: a secret that ends with it. */
+export const WebhookSeal: Context.Reference<Seal> = Context.Reference("muster/webhooks/WebhookSeal", {
+  defaultValue: () => makeWebhookSeal(passingSecret())
+})
+
+export const sealSecrets = (seal: Seal, id: string, secrets: Secrets): string =>
+  seal.seal(id, JSON.stringify(secrets))
+
+/** Undefined if the text was sealed with another secret file. */
+export const openSecrets = (seal: Seal, { id, sealed }: WebhookRecord): Secrets | undefined =>
+  Option.getOrUndefined(decodeSecrets(seal.open(id, sealed) ?? ""))
 
 /** Returns the headers of a message. `seconds`: Unix time of the attempt. */
 export const signatureHeaders = (secret: string, message: { id: string; seconds: number; body: string }) => {

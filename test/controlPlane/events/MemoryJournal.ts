@@ -48,6 +48,9 @@ export class MemoryJournal extends Context.Service<
         applied: Effect.sync(() => newest),
         after,
         catchUp: Effect.void,
+        catchUpTo: () => Effect.void,
+        publish: () => Effect.void,
+        publishAnyway: () => Effect.void,
         bounds: Effect.sync(() => ({ oldest: entries[0]?.cursor ?? newest + 1, newest }))
       })
       const memory = MemoryJournal.of({

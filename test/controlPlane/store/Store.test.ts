@@ -6,7 +6,7 @@ import { TestClock } from "effect/testing"
 import { Journal } from "../../../src/controlPlane/store/journal/Journal.ts"
 import { layerSqlite } from "../../../src/controlPlane/store/layers/layerDatabase.ts"
 import { Store } from "../../../src/controlPlane/store/Store.ts"
-import { pipelined } from "../../../src/controlPlane/store/sql/pipelined.ts"
+import { pipelined } from "../../../src/controlPlane/store/sql/Transaction.ts"
 import { openDatabase } from "../../../src/controlPlane/store/sqlite/database.ts"
 import { storeCommits } from "../../../src/shared/observability/metrics.ts"
 import {

@@ -8,7 +8,7 @@ import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { databaseRetrySchedule } from "../../store/sql/databaseRetrySchedule.ts"
+import { databaseRetrySchedule } from "../../store/sql/sqlErrors.ts"
 import { advance } from "./rolloutRules.ts"
 import { makeRolloutServers } from "./rolloutServers.ts"
 

@@ -1,12 +1,51 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
-import { Clock, Effect, Equal, Schema } from "effect"
+import { Clock, Effect, Equal, Predicate, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
-import type { Change, ChangedServer, JournalBounds, JournalEntry } from "../../../contract/domain/Journal.ts"
+import {
+  Change,
+  type ChangedServer,
+  type JournalBounds,
+  type JournalEntry
+} from "../../../contract/domain/Journal.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { pipelined } from "../sql/pipelined.ts"
+import { isPlainInstall } from "../sql/plainColumns.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
-import { changeRow, decodeChange } from "./changeRow.ts"
+import { pipelined } from "../sql/Transaction.ts"
+
+/** The columns of a {@link Change}. */
+export interface ChangeRow {
+  readonly topic: string
+  /** Empty for a change that is about no server. */
+  readonly server_id: string
+  /** The payload, or the fields of a change that is about no server. */
+  readonly payload: unknown
+}
+
+const topics: ReadonlySet<string> = new Set(Change.members.map(({ fields }) => fields.topic.literal))
+const decode = Schema.decodeUnknownEffect(Change)
+const encode = Schema.encodeEffect(Change)
+
+/** Returns the columns of a change. */
+export const changeRow = (change: Change): ChangeRow => {
+  if ("server_id" in change) return change
+  const { topic, ...payload } = change
+  return { topic, server_id: "", payload }
+}
+
+/** A change that does not fit its topic is a defect. A payload without fields needs no schema. */
+export const checkChange = (change: Change): Effect.Effect<void> => {
+  const { payload, topic } = changeRow(change)
+  const isPlain = !Predicate.isObject(payload) || (topic === "server:install" && isPlainInstall(payload))
+  return isPlain ? Effect.void : Effect.asVoid(Effect.orDie(encode(change)))
+}
+
+/** Decodes a row. An internal topic of a newer version becomes `unknown:change`; the public topics never change. */
+export const decodeChange = ({ payload, server_id, topic }: ChangeRow): Effect.Effect<Change> => {
+  if (topic.includes(":") && !topics.has(topic)) return Effect.succeed({ topic: "unknown:change" })
+  const fields = server_id === "" && Predicate.isObject(payload) ? payload : { server_id, payload }
+  return Effect.orDie(decode({ topic, ...fields }))
+}
 
 const EntryRow = Schema.Struct({
   cursor: IntColumn,

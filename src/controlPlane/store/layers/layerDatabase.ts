@@ -1,12 +1,14 @@
+import { existsSync } from "node:fs"
 import { Effect, Layer } from "effect"
-import type { DatabaseUrl } from "../../../shared/config/DatabaseUrl.ts"
+import type { SqlClient } from "effect/sql"
+import { type DatabaseUrl, describeDatabase } from "../../../shared/config/DatabaseUrl.ts"
 import { DatabaseDisk } from "../disk/DatabaseDisk.ts"
 import { Leadership } from "../Leadership.ts"
 import { migrate } from "../migrations/migrate.ts"
 import type { PostgresOptions } from "../postgres/PostgresClient.ts"
 import { Retention } from "../Retention.ts"
 import { Backend } from "../sql/Backend.ts"
-import type { StoreStartError } from "../sql/StoreStartError.ts"
+import { StoreStartError } from "../sql/sqlErrors.ts"
 import { SqliteClient } from "../sqlite/SqliteClient.ts"
 import { layerRepositories, type StoreOptions } from "./layerStore.ts"
 
@@ -46,3 +48,29 @@ export const layerDatabase = (
           ({ layerPostgres }) => layerPostgres({ ...options, url })
         )
       )
+
+/** A client for work on a whole database: no deadlines, no migration. */
+export const clientOf = (url: DatabaseUrl): Layer.Layer<SqlClient.SqlClient, StoreStartError> =>
+  Layer.fresh(
+    url._tag === "Sqlite"
+      ? SqliteClient.layer({ filename: url.filename })
+      : Layer.unwrap(
+          Effect.map(
+            Effect.promise(() => import("../postgres/PostgresClient.ts")),
+            ({ PostgresClient }) => PostgresClient.layerPatient(url)
+          )
+        )
+  )
+
+/** Fails if a SQLite file is missing: opening would make one. */
+export const mustExist = (url: DatabaseUrl, hint = ""): Effect.Effect<void, StoreStartError> =>
+  Effect.suspend(() =>
+    url._tag === "Postgres" || existsSync(url.filename)
+      ? Effect.void
+      : Effect.fail(
+          new StoreStartError({
+            reason: "CannotOpen",
+            message: `there is no database yet: ${describeDatabase(url)}${hint}`
+          })
+        )
+  )

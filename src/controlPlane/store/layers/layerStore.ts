@@ -1,6 +1,5 @@
 import { Layer } from "effect"
 import { Journal } from "../journal/Journal.ts"
-import { JournalFollowers } from "../journal/JournalFollowers.ts"
 import type { RetentionOptions } from "../Retention.ts"
 import { AuditRepo } from "../repos/AuditRepo.ts"
 import { CapacityRepo } from "../repos/CapacityRepo.ts"
@@ -27,7 +26,6 @@ export interface StoreOptions {
 /** The repositories and the journal, over a database whose schema is up to date. */
 export const layerRepositories = Layer.mergeAll(
   Store.layer,
-  Journal.layer,
   SecretRepo.layer,
   ServerRepo.layer,
   CrashRepo.layer,
@@ -42,4 +40,4 @@ export const layerRepositories = Layer.mergeAll(
   RolloutRepo.layer,
   WebhookRepo.layer,
   AuditRepo.layer
-).pipe(Layer.provideMerge(JournalFollowers.layer))
+).pipe(Layer.provideMerge(Journal.layer))

@@ -2,8 +2,8 @@ import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "
 import { dirname } from "node:path"
 import { Data, Effect } from "effect"
 import type { SqliteUrl } from "../../../shared/config/DatabaseUrl.ts"
+import { mustExist } from "../layers/layerDatabase.ts"
 import { openDatabase } from "../sqlite/database.ts"
-import { mustExist } from "./openClient.ts"
 
 /** There is no backup; an existing file is untouched. */
 export class BackupFailed extends Data.TaggedError("BackupFailed")<{

@@ -1,13 +1,13 @@
-import { Context, Data, Effect, Layer, Option, type Scope, Stream } from "effect"
+import { Context, Data, Effect, Layer, Option, type Scope } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
+import { clientOf, mustExist } from "../layers/layerDatabase.ts"
 import { currentSchema, migrate, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { snapshotOf } from "../sql/dialect.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { StoreStartError } from "../sql/StoreStartError.ts"
+import { StoreStartError } from "../sql/sqlErrors.ts"
 import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
-import { clientOf, mustExist } from "./openClient.ts"
-import { countRows, type Digest, Digester, digestOf, rowsOf, tableNames } from "./tables.ts"
+import { countRows, type Digest, digestOf, tableNames } from "./tables.ts"
 
 /** The copy was not made; the target is unchanged. */
 export class CopyFailed extends Data.TaggedError("CopyFailed")<{
@@ -50,21 +50,15 @@ const checkSchema = Effect.fnUntraced(function* (from: DatabaseUrl) {
 })
 
 const copyTables = Effect.fnUntraced(function* (source: SqlClient.SqlClient, target: SqlClient.SqlClient) {
-  const tables = yield* tableNames(source)
-  const there = yield* tableNames(target)
-  const missing = tables.find((table) => !there.includes(table))
-  if (missing !== undefined) {
-    return yield* new CopyFailed({ message: `the table ${missing} is none of muster's: move it elsewhere` })
+  const tables = yield* tableNames(target)
+  const foreign = (yield* tableNames(source)).find((table) => !tables.includes(table))
+  if (foreign !== undefined) {
+    return yield* new CopyFailed({ message: `the table ${foreign} is none of muster's: move it elsewhere` })
   }
+  yield* target`DELETE FROM ${target(COUNTERS)}`
   const copied: Array<CopiedTable> = []
   for (const table of tables) {
-    if (table === COUNTERS) yield* target`DELETE FROM ${target(COUNTERS)}`
-    const digester = new Digester()
-    yield* Stream.runForEach(rowsOf(source, table), (rows) => {
-      digester.add(rows)
-      return insertRows(target, table, rows)
-    })
-    const wanted = digester.digest
+    const wanted = yield* digestOf(source, table, (rows) => insertRows(target, table, rows))
     // Read back from the target.
     const found = yield* digestOf(target, table)
     if (found.rows !== wanted.rows || found.hash !== wanted.hash) {

@@ -1,5 +1,5 @@
 /** Reads the tables of a database and their rows without their meaning. */
-import { createHash } from "node:crypto"
+import { hash } from "node:crypto"
 import { Effect, Option, Schema, Stream } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { journalTable } from "../journal/journalTable.ts"
@@ -10,50 +10,28 @@ const ROWS = 500
 
 const Value = Schema.Union([Schema.Null, Schema.String, Schema.Finite])
 const Row = Schema.Record(Schema.String, Value)
-export type Row = typeof Row.Type
+type Row = typeof Row.Type
 
 const readNames = readRows(Schema.Struct({ name: Schema.String }))
-const readLinks = readRows(Schema.Struct({ child: Schema.String, parent: Schema.String }))
 const readCount = readRows(Schema.Struct({ count: Schema.Int }))
 const readData = readRows(Row)
 
 type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
-/** Returns the names of an installation's tables; rows come after the rows that they refer to. */
-export const tableNames = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient
-): Effect.fn.Return<ReadonlyArray<string>, SqlError.SqlError> {
-  const [names, links] = yield* Effect.all([
+/** Returns the names of an installation's tables in the order of their creation: after those that they refer to. */
+export const tableNames = (sql: SqlClient.SqlClient): Read<ReadonlyArray<string>> =>
+  Effect.map(
     readNames(
       sql.onDialectOrElse({
         sqlite: () =>
-          sql`SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name`,
+          sql`SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid`,
         orElse: () =>
           sql`SELECT relname AS name FROM pg_class
-              WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY relname`
+              WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace ORDER BY oid`
       })
     ),
-    readLinks(
-      sql.onDialectOrElse({
-        sqlite: () =>
-          sql`SELECT m.name AS child, f."table" AS parent
-              FROM sqlite_master m, pragma_foreign_key_list(m.name) f WHERE m.type = 'table'`,
-        orElse: () =>
-          sql`SELECT child.relname AS child, parent.relname AS parent FROM pg_constraint
-              JOIN pg_class child ON child.oid = conrelid JOIN pg_class parent ON parent.oid = confrelid
-              WHERE contype = 'f' AND child.relnamespace = current_schema()::regnamespace`
-      })
-    )
-  ])
-  const ordered: Array<string> = []
-  const add = (name: string): void => {
-    if (ordered.includes(name)) return
-    for (const { child, parent } of links) if (child === name && parent !== name) add(parent)
-    ordered.push(name)
-  }
-  for (const { name } of names) if (name !== MIGRATIONS_TABLE) add(name)
-  return ordered
-})
+    (rows) => rows.map(({ name }) => name).filter((name) => name !== MIGRATIONS_TABLE)
+  )
 
 export const countRows = (sql: SqlClient.SqlClient, table: string): Read<number> =>
   Effect.map(readCount(sql`SELECT COUNT(*) AS count FROM ${sql(table)}`), ([row]) => row?.count ?? 0)
@@ -88,11 +66,10 @@ export const databaseStatus = Effect.gen(function* () {
 })
 
 /** Streams every row of a table in pages; within a transaction. */
-export const rowsOf = (
+const rowsOf = (
   sql: SqlClient.SqlClient,
   table: string
 ): Stream.Stream<ReadonlyArray<Row>, SqlError.SqlError> =>
-  // A prepared FETCH keeps the columns of its cursor, so each table has a cursor of its own.
   sql.onDialectOrElse({
     sqlite: () =>
       Stream.paginate(0, (after) =>
@@ -108,16 +85,8 @@ export const rowsOf = (
         )
       ),
     orElse: () =>
-      Stream.unwrap(
-        Effect.as(
-          sql`DECLARE ${sql(`all_${table}`)} NO SCROLL CURSOR FOR SELECT * FROM ${sql(table)}`,
-          Stream.paginate(0, () =>
-            Effect.map(
-              readData(sql`FETCH FORWARD ${sql.literal(String(ROWS))} FROM ${sql(`all_${table}`)}`),
-              (rows) => [[rows], rows.length === 0 ? Option.none<number>() : Option.some(0)] as const
-            )
-          ).pipe(Stream.concat(Stream.fromEffectDrain(sql`CLOSE ${sql(`all_${table}`)}`)))
-        )
+      Stream.mapEffect(Stream.chunks(Stream.rechunk(sql`SELECT * FROM ${sql(table)}`.stream, ROWS)), (rows) =>
+        readData(Effect.succeed(rows))
       )
   })
 
@@ -129,25 +98,25 @@ export interface Digest {
 
 const MODULUS = 1n << 256n
 
-export class Digester {
-  #rows = 0
-  #sum = 0n
-
-  add(rows: ReadonlyArray<Row>): void {
-    for (const row of rows) {
-      const text = JSON.stringify(Object.entries(row).sort(([one], [other]) => (one < other ? -1 : 1)))
-      this.#sum = (this.#sum + BigInt(`0x${createHash("sha256").update(text).digest("hex")}`)) % MODULUS
-      this.#rows += 1
-    }
-  }
-
-  get digest(): Digest {
-    return { rows: this.#rows, hash: this.#sum.toString(16).padStart(64, "0") }
-  }
+const hashOf = (row: Row): bigint => {
+  const text = JSON.stringify(Object.entries(row).sort(([one], [other]) => (one < other ? -1 : 1)))
+  return BigInt(`0x${hash("sha256", text)}`)
 }
 
-export const digestOf = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, table: string) {
-  const digester = new Digester()
-  yield* Stream.runForEach(rowsOf(sql, table), (rows) => Effect.sync(() => digester.add(rows)))
-  return digester.digest
-})
+/** Reads every row of a table, also for `use`, within a transaction. */
+export const digestOf = (
+  sql: SqlClient.SqlClient,
+  table: string,
+  use: (rows: ReadonlyArray<Row>) => Read<void> = () => Effect.void
+): Read<Digest> =>
+  rowsOf(sql, table).pipe(
+    Stream.tap(use),
+    Stream.runFold(
+      () => ({ rows: 0, sum: 0n }),
+      ({ rows, sum }, page) => ({
+        rows: rows + page.length,
+        sum: page.reduce((total, row) => (total + hashOf(row)) % MODULUS, sum)
+      })
+    ),
+    Effect.map(({ rows, sum }) => ({ rows, hash: sum.toString(16).padStart(64, "0") }))
+  )

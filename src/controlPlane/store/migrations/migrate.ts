@@ -2,7 +2,7 @@ import { Effect, Option, References, Schema } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { lockMigrations, tableExists } from "../sql/dialect.ts"
 import { readRows } from "../sql/rows.ts"
-import { StoreStartError } from "../sql/StoreStartError.ts"
+import { StoreStartError } from "../sql/sqlErrors.ts"
 import { schema } from "./0001_schema.ts"
 
 export const MIGRATIONS_TABLE = "muster_migrations"

@@ -1,12 +1,10 @@
 import { Clock, Context, Deferred, Effect, Layer, Queue, Schedule, Schema } from "effect"
 import type { SqlError } from "effect/sql"
-import { Freshness } from "../journal/Freshness.ts"
-import { JournalFollowers } from "../journal/JournalFollowers.ts"
+import { Freshness, Journal } from "../journal/Journal.ts"
 import { Leadership, LeaderTerm } from "../Leadership.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/dialect.ts"
 import { readRows } from "../sql/rows.ts"
-import { StoreStartError } from "../sql/StoreStartError.ts"
-import { absorbSqlErrors } from "../sql/sqlErrors.ts"
+import { absorbSqlErrors, StoreStartError } from "../sql/sqlErrors.ts"
 import { parseNotification } from "./backend.ts"
 import { PostgresSessions } from "./PostgresClient.ts"
 import type { Session } from "./session.ts"
@@ -38,7 +36,7 @@ class BeingCopied extends Schema.TaggedError<BeingCopied>()("BeingCopied", {}) {
 export const JournalTail = {
   layer: Layer.effectContext(
     Effect.gen(function* () {
-      const followers = yield* JournalFollowers
+      const followers = yield* Journal
       const { open, origin } = yield* PostgresSessions
       const ready = yield* Deferred.make<void, SqlError.SqlError | BeingCopied>()
       const clock = yield* Clock.Clock

@@ -1,8 +1,7 @@
 /** The meaning of PostgreSQL's error codes (Appendix A of its manual). */
 import { SqlError } from "effect/sql"
 import { describeDatabase, type PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
-import { StoreStartError } from "../sql/StoreStartError.ts"
-import { sqlState } from "../sql/sqlErrors.ts"
+import { StoreStartError, sqlState } from "../sql/sqlErrors.ts"
 
 /** Codes, or their first two characters, of failures of the database itself, not of the statement. */
 const away: ReadonlyArray<string> = [

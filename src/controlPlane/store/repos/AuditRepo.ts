@@ -4,8 +4,8 @@ import { AuditEntry } from "../../../contract/domain/AuditEntry.ts"
 import type { AuditRecord } from "../../../contract/domain/AuditedRequest.ts"
 import { auditIdAt } from "../../../contract/domain/idBytes.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { pipelined } from "../sql/pipelined.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
+import { pipelined } from "../sql/Transaction.ts"
 
 /** Entries that one statement reads and filters, so that a rare one does not hold the database. */
 const SCAN = 5_000

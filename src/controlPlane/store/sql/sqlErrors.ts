@@ -1,6 +1,7 @@
-import { Cause, Effect, Predicate } from "effect"
+import { Cause, Data, Effect, Predicate } from "effect"
 import { SqlError } from "effect/sql"
 import { DatabaseFull, Unavailable } from "../../../contract/domain/errors.ts"
+import { backoff } from "../../../shared/work/backoff.ts"
 
 export const isSqlError = SqlError.isSqlError
 
@@ -98,3 +99,30 @@ export const absorbSqlErrors = <A, E, R>(
       Effect.fail(unavailable)
     )
   })
+
+/**
+ * Why the store could not be opened; `message` is for the operator.
+ *
+ * - `CannotOpen`   the file or its folder is missing, or cannot be read or written
+ * - `NotADatabase` the file is something else, or damaged
+ * - `Locked`       another process holds the write lock of the database
+ * - `InUse`        another `muster serve` runs on the same data
+ * - `NewerSchema`  the database was written by a newer version
+ * - `Unsupported`  the database was written by a version before 0.2.0, or by another program
+ * - `Failed`       any other failure: see `cause`
+ */
+export class StoreStartError extends Data.TaggedError("StoreStartError")<{
+  readonly reason:
+    | "CannotOpen"
+    | "NotADatabase"
+    | "Locked"
+    | "InUse"
+    | "NewerSchema"
+    | "Unsupported"
+    | "Failed"
+  readonly message: string
+  readonly cause?: unknown
+}> {}
+
+/** The retry schedule of work that must be done once the database is available again. It does not end. */
+export const databaseRetrySchedule = backoff({ first: "50 millis", longest: "2 seconds" })

@@ -1,6 +1,6 @@
 import { dirname } from "node:path"
 import { Effect, Layer, type Scope } from "effect"
-import { StoreStartError } from "../sql/StoreStartError.ts"
+import { StoreStartError } from "../sql/sqlErrors.ts"
 import { openDatabase } from "./database.ts"
 
 /** The lock file of a database, beside it: `muster.lock` for `muster.db`. */

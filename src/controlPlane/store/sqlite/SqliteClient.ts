@@ -1,8 +1,8 @@
 import { Context, Effect, Layer, Predicate, Schedule, Semaphore, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
-import { Freshness } from "../journal/Freshness.ts"
-import type { StoreStartError } from "../sql/StoreStartError.ts"
+import { Freshness } from "../journal/Journal.ts"
+import type { StoreStartError } from "../sql/sqlErrors.ts"
 import { type Database, openDatabase, type Query, sqlError } from "./database.ts"
 
 const BEGIN = "BEGIN IMMEDIATE"

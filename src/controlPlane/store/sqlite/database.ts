@@ -3,8 +3,7 @@ import { chmodSync, closeSync, openSync, statSync } from "node:fs"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 import { Effect, Predicate, type Scope } from "effect"
 import { SqlError } from "effect/sql"
-import { EachOf } from "../sql/insertRows.ts"
-import { StoreStartError } from "../sql/StoreStartError.ts"
+import { StoreStartError } from "../sql/sqlErrors.ts"
 
 /** Prepared statements per connection; the least recently used is dropped first. */
 const STATEMENT_CACHE_SIZE = 256
@@ -37,11 +36,7 @@ export class Database {
   }
 
   all(query: Query): ReadonlyArray<unknown> {
-    const statement = this.#statement(query)
-    const [each] = query.params
-    if (!(each instanceof EachOf)) return statement.all(...query.params.map(toInput))
-    for (const params of each.lists) statement.run(...params.map(toInput))
-    return []
+    return this.#statement(query).all(...query.params.map(toInput))
   }
 
   /** Returns the rows of a statement, or the number of changes. */

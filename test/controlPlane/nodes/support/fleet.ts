@@ -11,8 +11,7 @@ import { LoadBalancer } from "../../../../src/controlPlane/nodes/LoadBalancer.ts
 import { NodeRegistry, type NodeRegistryOptions } from "../../../../src/controlPlane/nodes/NodeRegistry.ts"
 import type { LoadBalancerOptions } from "../../../../src/controlPlane/nodes/placementChoice.ts"
 import type { PlacementRequest } from "../../../../src/controlPlane/nodes/placementRequest.ts"
-import { Freshness } from "../../../../src/controlPlane/store/journal/Freshness.ts"
-import { Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
+import { Freshness, Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
 import { Leadership } from "../../../../src/controlPlane/store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../../../../src/controlPlane/store/repos/NodeRepo.ts"
 import { Store, Transaction } from "../../../../src/controlPlane/store/Store.ts"
@@ -68,6 +67,9 @@ const storeOver = Layer.effectContext(
       applied: Effect.sync(() => cursor),
       after: () => Stream.empty,
       catchUp: Effect.void,
+      catchUpTo: () => Effect.void,
+      publish: () => Effect.void,
+      publishAnyway: () => Effect.void,
       bounds: Effect.sync(() => ({ oldest: cursor + 1, newest: cursor }))
     })
     return Context.make(Store, store).pipe(Context.add(Journal, journal))

@@ -6,7 +6,6 @@ import * as fc from "fast-check"
 import { ServerId } from "../../../../src/contract/domain/Id.ts"
 import { isPublic, type JournalEntry, serverOf } from "../../../../src/contract/domain/Journal.ts"
 import { Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
-import { JournalFollowers } from "../../../../src/controlPlane/store/journal/JournalFollowers.ts"
 import { Store, Transaction } from "../../../../src/controlPlane/store/Store.ts"
 import { append, databases, freshStore, newUrl, storeAt } from "../support/database.ts"
 
@@ -204,7 +203,7 @@ describe.each(databases)("spec 5.2: one total order (%s)", (kind) => {
       yield* Effect.provide(write("here again"), here)
       yield* Effect.provide(write("elsewhere again"), elsewhere)
       yield* Effect.provide(
-        Effect.flatMap(JournalFollowers, (followers) => followers.catchUp),
+        Effect.flatMap(Journal, (followers) => followers.catchUp),
         here
       )
       assert.deepStrictEqual(

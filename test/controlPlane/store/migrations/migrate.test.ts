@@ -3,7 +3,7 @@ import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient, Statement } from "effect/sql"
-import { clientOf } from "../../../../src/controlPlane/store/maintenance/openClient.ts"
+import { clientOf } from "../../../../src/controlPlane/store/layers/layerDatabase.ts"
 import { databaseStatus } from "../../../../src/controlPlane/store/maintenance/tables.ts"
 import {
   currentSchema,

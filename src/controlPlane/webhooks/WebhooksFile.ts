@@ -1,15 +1,12 @@
 /** The file of `MUSTER_WEBHOOKS` (spec 7). */
 import { readFileSync } from "node:fs"
-import { Effect, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { parseDocument } from "yaml"
-import { InvalidRequest } from "../../contract/domain/errors.ts"
-import {
-  DEFAULT_TOPICS,
-  WebhookId,
-  type WebhookSettings,
-  webhookFields
-} from "../../contract/domain/Webhook.ts"
+import { InvalidRequest, type Unavailable } from "../../contract/domain/errors.ts"
+import { DEFAULT_TOPICS, WebhookId, webhookFields } from "../../contract/domain/Webhook.ts"
+import { Leadership } from "../store/Leadership.ts"
 import { secretPattern } from "./send.ts"
+import { type FileWebhook, Webhooks } from "./Webhooks.ts"
 
 const LARGEST = 1024 * 1024
 
@@ -32,12 +29,6 @@ const decode = Schema.decodeUnknownEffect(Schema.Struct({ webhooks: Schema.Array
   errors: "all"
 })
 
-export interface FileWebhook {
-  readonly id: WebhookId
-  readonly settings: WebhookSettings
-  readonly secret: string
-}
-
 const invalid = (path: string, why: string) =>
   new InvalidRequest({ detail: `MUSTER_WEBHOOKS: ${path}: ${why}`, hint: "Correct the file." })
 
@@ -47,8 +38,8 @@ const read = (path: string, file: string) =>
     catch: () => invalid(path, `${file} cannot be read`)
   })
 
-/** Reads the file. @error InvalidRequest the file cannot be read, or is not valid */
-export const readWebhooksFile = Effect.fnUntraced(function* (
+/** @error InvalidRequest the file cannot be read, or is not valid */
+const readWebhooksFile = Effect.fnUntraced(function* (
   path: string,
   variable: (name: string) => string | undefined
 ): Effect.fn.Return<ReadonlyArray<FileWebhook>, InvalidRequest> {
@@ -96,3 +87,40 @@ export const readWebhooksFile = Effect.fnUntraced(function* (
     })
   )
 })
+
+export interface WebhooksFileOptions {
+  /** The file of `MUSTER_WEBHOOKS`, if any. */
+  readonly file?: string
+  readonly variable: (name: string) => string | undefined
+}
+
+/** Keeps the webhooks of the file as the file has them. */
+export class WebhooksFile extends Context.Service<
+  WebhooksFile,
+  {
+    /** Reads the file again; the leader applies it. Returns whether there is a file. */
+    readonly reload: Effect.Effect<boolean, InvalidRequest | Unavailable>
+  }
+>()("muster/webhooks/WebhooksFile") {
+  static readonly layer = (options: WebhooksFileOptions) =>
+    Layer.effect(
+      WebhooksFile,
+      Effect.gen(function* () {
+        const { file, variable } = options
+        const leadership = yield* Leadership
+        const webhooks = yield* Webhooks
+        if (file === undefined) {
+          yield* leadership.whileLeader(Effect.orDie(webhooks.setFromFile([])))
+          return WebhooksFile.of({ reload: Effect.succeed(false) })
+        }
+        let wanted: ReadonlyArray<FileWebhook> = yield* readWebhooksFile(file, variable)
+        yield* leadership.whileLeader(Effect.suspend(() => webhooks.setFromFile(wanted)))
+        const reload = Effect.gen(function* () {
+          wanted = yield* readWebhooksFile(file, variable)
+          if (yield* leadership.isLeader) yield* webhooks.setFromFile(wanted)
+          return true
+        })
+        return WebhooksFile.of({ reload })
+      })
+    )
+}

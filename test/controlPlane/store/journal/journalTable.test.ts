@@ -2,7 +2,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { NodeId, ServerId } from "../../../../src/contract/domain/Id.ts"
 import type { Change } from "../../../../src/contract/domain/Journal.ts"
-import { changeRow, checkChange, decodeChange } from "../../../../src/controlPlane/store/journal/changeRow.ts"
+import {
+  changeRow,
+  checkChange,
+  decodeChange
+} from "../../../../src/controlPlane/store/journal/journalTable.ts"
 
 /** Each change with its columns: topic, server_id, payload. */
 const rows: ReadonlyArray<readonly [Change, readonly [string, string, string]]> = [
