@@ -18,7 +18,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/nodes": 3873,
   "src/controlPlane/pages": 871,
   "src/controlPlane/servers": 8504,
-  "src/controlPlane/store": 6402,
+  "src/controlPlane/store": 6337,
   "src/controlPlane/webhooks": 915,
   "src/daemon": 1009,
   "src/daemon/configPatch": 2711,

@@ -43,8 +43,8 @@ export class Store extends Context.Service<
       const sql = yield* SqlClient.SqlClient
       const backend = yield* Backend
       const disk = yield* DatabaseDisk
-      const { publish, publishAnyway } = yield* Journal
-      const together = yield* makeGroupCommit({ sql, backend, disk, publish, publishAnyway })
+      const journal = yield* Journal
+      const together = yield* makeGroupCommit({ sql, backend, disk, journal })
       const write = <A, E>(mutation: Effect.Effect<A, E, Transaction>) =>
         together(() => Effect.map(mutation, (answer) => [answer]))(undefined)
       const ping = absorbSqlErrors(Effect.asVoid(sql`SELECT value FROM counters WHERE name = 'journal'`))

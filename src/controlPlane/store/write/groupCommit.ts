@@ -1,27 +1,13 @@
-import { Cause, Context, Effect, Fiber, FiberSet, Metric, Queue } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
+import { type Cause, Context, Effect, Fiber, FiberSet, Queue } from "effect"
+import type { SqlError } from "effect/sql"
 import { Unavailable } from "../../../contract/domain/errors.ts"
-import { storeCommits, storeMutations } from "../../../shared/observability/metrics.ts"
 import { elapsedMillis } from "../../../shared/work/elapsed.ts"
-import { type DatabaseDisk, MayUseReserve } from "../disk/DatabaseDisk.ts"
-import { journalTable } from "../journal/journalTable.ts"
-import type { Backend } from "../sql/Backend.ts"
-import {
-  isContention,
-  isDiskFull,
-  isLostConnection,
-  isRefused,
-  sqlErrorIn,
-  unavailableOf
-} from "../sql/sqlErrors.ts"
+import { MayUseReserve } from "../disk/DatabaseDisk.ts"
+import { isContention, isLostConnection, isRefused, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { Transaction } from "../sql/Transaction.ts"
-import { type Answered, type Job, type Mutation, makeKind, mistakesAsDefects } from "./job.ts"
-import {
-  type Entries,
-  makeWriteTransaction,
-  type Sealed,
-  type TransactionResult
-} from "./writeTransaction.ts"
+import { makeEndings, type WriteOptions } from "./endings.ts"
+import { type Answered, type Job, type Mutation, makeJob } from "./job.ts"
+import { makeWriteTransaction } from "./writeTransaction.ts"
 
 /** Mutations per commit: bounds the time that a transaction holds the database. */
 const MAX_BATCH = 500
@@ -31,121 +17,17 @@ const RETRY_LOST_MILLIS = 200
 const RETRY_CONTENTION_MILLIS = 600
 const MAX_ATTEMPTS = 10
 
-/** The time that callers wait for the outcome of an unanswered COMMIT once the database is unavailable, in ms. */
-const UNKNOWN_AFTER_MILLIS = 200
-
 /**
  * One fiber runs waiting writes in one transaction, commits, publishes to the journal and answers, failures too,
  * which may depend on an earlier mutation. A write with an interrupted COMMIT fails with an unknown outcome; once
  * that is known, followers receive its entries.
  */
-export const makeGroupCommit = Effect.fnUntraced(function* (options: {
-  readonly sql: SqlClient.SqlClient
-  readonly backend: Backend["Service"]
-  readonly disk: DatabaseDisk["Service"]
-  /** Publishes entries to the followers; fails if earlier entries of other processes cannot be read. */
-  readonly publish: (entries: Entries) => Effect.Effect<void, SqlError.SqlError>
-  /** Publishes entries to the followers without earlier ones. */
-  readonly publishAnyway: (entries: Entries) => Effect.Effect<void>
-}) {
-  const { backend, disk, publish, publishAnyway, sql } = options
-  const journal = journalTable(sql)
+export const makeGroupCommit = Effect.fnUntraced(function* (options: WriteOptions) {
+  const { backend, disk, sql } = options
   const queue = yield* Queue.unbounded<Job, Cause.Done>()
-  const endings = yield* FiberSet.make<void, never>()
-  const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
-
-  const latecomersOf = (jobs: ReadonlyArray<Job>): Effect.Effect<ReadonlyArray<Job>> =>
-    Queue.sizeUnsafe(queue) === 0 || jobs.length >= MAX_BATCH
-      ? Effect.succeed([])
-      : Queue.takeBetween(queue, 1, MAX_BATCH - jobs.length).pipe(
-          Effect.map((more) => more.filter((job) => !job.cancelled)),
-          Effect.catchTag("Done", () => Effect.succeed([]))
-        )
+  const running = yield* FiberSet.make<void, never>()
   const transaction = makeWriteTransaction({ sql, backend })
-
-  const rejectAll = (jobs: ReadonlyArray<Job>, cause: Cause.Cause<Unavailable>) =>
-    Effect.sync(() => {
-      for (const job of jobs) job.reject(cause)
-    })
-
-  const rejectWith = (jobs: ReadonlyArray<Job>, error: Unavailable) => rejectAll(jobs, Cause.fail(error))
-
-  const reject = Effect.fnUntraced(function* (
-    jobs: ReadonlyArray<Job>,
-    cause: Cause.Cause<SqlError.SqlError>
-  ) {
-    const error = sqlErrorIn(cause)
-    if (error !== undefined && isDiskFull(error))
-      return yield* rejectWith(jobs, yield* disk.failed(jobs.length))
-    yield* logLost(cause, backend.isAway())
-    yield* isRefused(cause)
-      ? rejectAll(jobs, mistakesAsDefects(cause))
-      : rejectWith(jobs, unavailableOf(error))
-  })
-
-  /** In the one total order: earlier commits of other processes come first. */
-  const deliver = (entries: Entries): Effect.Effect<void> =>
-    Effect.catch(publish(entries), (error) =>
-      Effect.logWarning(`journal entries of others cannot be read yet: ${error.message}`).pipe(
-        Effect.andThen(backend.readAgain),
-        Effect.flatMap((again) => (again ? deliver(entries) : publishAnyway(entries)))
-      )
-    )
-
-  const rejectUnknown = (jobs: ReadonlyArray<Job>) => rejectWith(jobs, Unavailable.storeUnknown())
-
-  /** Fails the callers if the database is unavailable for longer than they wait; never ends. */
-  const giveUp = (jobs: ReadonlyArray<Job>) =>
-    backend.away.pipe(
-      Effect.andThen(Effect.sleep(UNKNOWN_AFTER_MILLIS)),
-      Effect.repeat({ until: () => backend.isAway() }),
-      Effect.andThen(rejectUnknown(jobs)),
-      Effect.andThen(Effect.never)
-    )
-
-  /** Whether the journal has the entries, unless they are gone or there were none. */
-  const isInJournal = ([first]: Entries): Effect.Effect<boolean | undefined> =>
-    first === undefined
-      ? Effect.succeed(undefined)
-      : journal.has(first).pipe(
-          Effect.catch((error) =>
-            Effect.logDebug(`a commit cannot be looked up yet: ${error.message}`).pipe(
-              Effect.andThen(backend.readAgain),
-              Effect.flatMap((again) => (again ? isInJournal([first]) : Effect.succeed(undefined)))
-            )
-          )
-        )
-
-  /** Whether a transaction with an unanswered COMMIT was committed, unless that cannot be known. */
-  const wasCommitted = Effect.fnUntraced(function* ({ entries, token }: Sealed) {
-    const outcome = yield* backend.outcomeOf(token)
-    return outcome === "in doubt" ? yield* isInJournal(entries) : outcome === "committed"
-  })
-
-  const end = Effect.fnUntraced(
-    function* (outcome: Exclude<TransactionResult, { readonly _tag: "lost" }>) {
-      const { entries, jobs } = outcome
-      if (outcome._tag === "unknown") {
-        const committed = yield* Effect.raceFirst(wasCommitted(outcome), giveUp(jobs))
-        if (committed === undefined) return yield* rejectUnknown(jobs)
-        if (!committed) return yield* reject(jobs, outcome.cause)
-      }
-      yield* disk.committed
-      yield* Metric.update(storeCommits, 1)
-      yield* Metric.update(storeMutations, jobs.length)
-      for (const [request, record] of outcome.audits) request.committed(record)
-      yield* deliver(entries)
-      for (const job of jobs) job.settle()
-    },
-    (self, { jobs }) =>
-      Effect.withFiber<void>((fiber) => {
-        publishers.add(fiber)
-        return self.pipe(
-          Effect.onInterrupt(() => rejectUnknown(jobs)),
-          Effect.ensuring(Effect.sync(() => publishers.delete(fiber)))
-        )
-      })
-  )
+  const { end, isPublishing, reject } = makeEndings(options)
 
   /** Whether a lost transaction is retried: nothing of it remains. */
   const passes = (cause: Cause.Cause<SqlError.SqlError>, sinceMillis: number): boolean => {
@@ -158,46 +40,38 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
 
   /** Returns the jobs that did not fit. A refused batch is tried in halves, so that only the culprit fails. */
   const commit = Effect.fnUntraced(function* (
-    first: ReadonlyArray<Job>,
-    latecomers: typeof latecomersOf
+    jobs: ReadonlyArray<Job>
   ): Effect.fn.Return<ReadonlyArray<Job>> {
     const began = yield* elapsedMillis
-    let jobs = first
     for (let attempt = 1; ; attempt++) {
-      const outcome = yield* transaction(jobs, latecomers)
-      if (outcome._tag === "lost") {
-        jobs = outcome.jobs
-        const since = (yield* elapsedMillis) - began
-        if (backend.retries && attempt < MAX_ATTEMPTS && passes(outcome.cause, since)) continue
-        if (jobs.length === 1 || !isRefused(outcome.cause)) {
-          yield* reject(jobs, outcome.cause)
-          return []
-        }
-        const half = Math.ceil(jobs.length / 2)
-        yield* commitAll(jobs.slice(0, half), noLatecomers)
-        yield* commitAll(jobs.slice(half), noLatecomers)
-        return []
+      const outcome = yield* transaction(jobs)
+      if (outcome._tag !== "lost") {
+        const ending = yield* FiberSet.run(running, end(outcome))
+        // Jobs that wait for the database must not delay those that can be completed now.
+        yield* Effect.raceFirst(Effect.asVoid(Fiber.await(ending)), backend.away)
+        return outcome.left
       }
-      const ending = yield* FiberSet.run(endings, end(outcome))
-      // Jobs that wait for the database must not delay those that can be completed now.
-      yield* Effect.raceFirst(Effect.asVoid(Fiber.await(ending)), backend.away)
-      return outcome.left
+      const since = (yield* elapsedMillis) - began
+      if (backend.retries && attempt < MAX_ATTEMPTS && passes(outcome.cause, since)) continue
+      if (jobs.length > 1 && isRefused(outcome.cause)) {
+        const half = Math.ceil(jobs.length / 2)
+        yield* commitAll(jobs.slice(0, half))
+        yield* commitAll(jobs.slice(half))
+      } else yield* reject(jobs, outcome.cause)
+      return []
     }
   })
 
-  const commitAll = Effect.fnUntraced(function* (
-    taken: ReadonlyArray<Job>,
-    latecomers: typeof latecomersOf
-  ): Effect.fn.Return<void> {
-    let waiting: ReadonlyArray<Job> = taken
+  const commitAll = Effect.fnUntraced(function* (taken: ReadonlyArray<Job>): Effect.fn.Return<void> {
+    let waiting = taken
     while (waiting.length > 0) {
       waiting = waiting.filter((job) => !job.cancelled)
-      if (waiting.length > 0) waiting = yield* commit(waiting, latecomers)
+      if (waiting.length > 0) waiting = yield* commit(waiting)
     }
   })
 
   const writer = yield* Queue.takeBetween(queue, 1, MAX_BATCH).pipe(
-    Effect.flatMap((taken) => commitAll(taken, latecomersOf)),
+    Effect.flatMap(commitAll),
     Effect.forever,
     Effect.catchTag("Done", () => Effect.void),
     Effect.forkScoped
@@ -205,11 +79,10 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
   // Runs before the fork's own finalizer: the queue is completed, not abandoned.
   yield* Effect.addFinalizer(() => Effect.andThen(Queue.end(queue), Fiber.await(writer)))
 
-  return <Request, A, E>(mutation: Mutation<Request, A, E>) => {
-    const submit = makeKind(sql, mutation)
-    return (request: Request): Effect.Effect<A, Answered<E>> =>
+  return <Request, A, E>(mutation: Mutation<Request, A, E>) =>
+    (request: Request): Effect.Effect<A, Answered<E>> =>
       Effect.withFiber((caller) => {
-        if (Context.getOption(caller.context, Transaction)._tag === "Some" || publishers.has(caller)) {
+        if (Context.getOption(caller.context, Transaction)._tag === "Some" || isPublishing(caller)) {
           return Effect.die(
             new Error("a mutation or a follower of the journal cannot write: it waits for itself")
           )
@@ -218,7 +91,7 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
         if (disk.refuses() && !Context.get(caller.context, MayUseReserve)) {
           return Effect.flatMap(disk.refuse(1), Effect.fail)
         }
-        const { answer, job } = submit(request, caller.context)
+        const { answer, job } = makeJob(mutation, request, caller.context)
         if (!Queue.offerUnsafe(queue, job)) return Effect.fail(Unavailable.store())
         return Effect.onInterrupt(answer, () =>
           Effect.sync(() => {
@@ -226,16 +99,4 @@ export const makeGroupCommit = Effect.fnUntraced(function* (options: {
           })
         )
       })
-  }
 })
-
-const noLatecomers = () => Effect.succeed([])
-
-/** An error of the database is one line; any other cause is for a bug report. */
-const logLost = (cause: Cause.Cause<SqlError.SqlError>, isAway: boolean) => {
-  const error = sqlErrorIn(cause)
-  const lost = "a write transaction has failed; nothing of it was kept"
-  if (error === undefined) return Effect.logError(lost, cause)
-  // The log has the reason of the unavailability.
-  return isAway ? Effect.logDebug(`${lost}: ${error.message}`) : Effect.logError(`${lost}: ${error.message}`)
-}

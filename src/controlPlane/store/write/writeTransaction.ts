@@ -1,13 +1,13 @@
-import { Array as Arr, type Cause, Effect } from "effect"
+import { Array as Arr, type Cause, Effect, Exit } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import type { AuditedRequest, AuditRecord } from "../../../contract/domain/AuditedRequest.ts"
+import { type AuditedRequest, type AuditRecord, auditedBy } from "../../../contract/domain/AuditedRequest.ts"
 import type { JournalEntry } from "../../../contract/domain/Journal.ts"
 import { elapsedMillis } from "../../../shared/work/elapsed.ts"
-import { journalTable } from "../journal/journalTable.ts"
+import { journalTable, type PendingChange } from "../journal/journalTable.ts"
 import { auditTable } from "../repos/AuditRepo.ts"
 import type { Backend, CommitToken } from "../sql/Backend.ts"
 import { isRefused } from "../sql/sqlErrors.ts"
-import type { Job, Unit } from "./job.ts"
+import { carryOut, type Job } from "./job.ts"
 
 /** Jobs per mutation; the time is checked between mutations. */
 const MAX_TOGETHER = 50
@@ -27,15 +27,11 @@ export interface Sealed {
 export type TransactionResult =
   | ({ readonly _tag: "committed" } & Sealed)
   /** Nothing was kept. */
-  | {
-      readonly _tag: "lost"
-      readonly jobs: ReadonlyArray<Job>
-      readonly cause: Cause.Cause<SqlError.SqlError>
-    }
+  | { readonly _tag: "lost"; readonly cause: Cause.Cause<SqlError.SqlError> }
   /** The COMMIT was not answered. */
   | ({ readonly _tag: "unknown"; readonly cause: Cause.Cause<SqlError.SqlError> } & Sealed)
 
-/** `latecomers` returns jobs that arrived while the transaction waited for others. */
+/** Returns a function that runs jobs in one transaction, with the entries of the journal and of the audit log. */
 export const makeWriteTransaction = (options: {
   readonly sql: SqlClient.SqlClient
   readonly backend: Backend["Service"]
@@ -44,26 +40,20 @@ export const makeWriteTransaction = (options: {
   const journal = journalTable(sql)
   const audit = auditTable(sql)
 
-  return (
-    first: ReadonlyArray<Job>,
-    latecomers: (jobs: ReadonlyArray<Job>) => Effect.Effect<ReadonlyArray<Job>>
-  ): Effect.Effect<TransactionResult> =>
+  return (jobs: ReadonlyArray<Job>): Effect.Effect<TransactionResult> =>
     Effect.suspend(() => {
-      let jobs = first
       let sealed: Sealed | undefined
       /** The time at which the transaction became the only writer. */
       let began: number | undefined
-      const attempted: Array<Unit> = []
+      const done = new Set<Job>()
+      const changes: Array<PendingChange> = []
 
-      const isLate = Effect.map(
-        elapsedMillis,
-        (now) => began !== undefined && now - began > backend.transactionMillis
-      )
-      const attempt = Effect.fnUntraced(function* (some: ReadonlyArray<Job>) {
-        for (const unit of unitsOf(some)) {
-          if (attempted.length > 0 && (yield* isLate)) return
-          attempted.push(unit)
-          yield* unit.attempt
+      const attempt = Effect.gen(function* () {
+        for (const together of togetherOf(jobs)) {
+          const now = yield* elapsedMillis
+          if (done.size > 0 && began !== undefined && now - began > backend.transactionMillis) return
+          for (const job of together) done.add(job)
+          changes.push(...(yield* carryOut(sql, together)))
         }
       })
       const turn = Effect.gen(function* () {
@@ -76,17 +66,9 @@ export const makeWriteTransaction = (options: {
 
       const body = Effect.gen(function* () {
         // The first statements run once the lock is acquired.
-        const [[token, newest]] = yield* Effect.all([turn, attempt(first)], { concurrency: "unbounded" })
-        const late = yield* latecomers(first)
-        jobs = [...first, ...late]
-        yield* attempt(late)
-        const done = new Set(attempted.flatMap((unit) => unit.jobs))
-        const changes = attempted.flatMap((unit) => unit.changes())
+        const [[token, newest]] = yield* Effect.all([turn, attempt], { concurrency: "unbounded" })
         const entries = yield* journal.numbered(changes, newest)
-        const audits = [...new Set(attempted.flatMap((unit) => unit.audited()))].flatMap((request) => {
-          const pending = request.carried()
-          return pending === undefined ? [] : [[request, pending] as const]
-        })
+        const audits = auditsOf(done)
         if (audits.length > 0) yield* audit.put(audits.map(([, pending]) => pending))
         sealed = { jobs: [...done], left: jobs.filter((job) => !done.has(job)), entries, audits, token }
         yield* journal.append(entries, backend.notifyClause)
@@ -96,14 +78,25 @@ export const makeWriteTransaction = (options: {
         onSuccess: (committed): TransactionResult => ({ _tag: "committed", ...committed }),
         onFailure: (cause): TransactionResult =>
           sealed === undefined || isRefused(cause)
-            ? { _tag: "lost", jobs, cause }
+            ? { _tag: "lost", cause }
             : { _tag: "unknown", ...sealed, cause }
       })
     })
 }
 
-/** In the order of each kind's first job. */
-const unitsOf = (jobs: ReadonlyArray<Job>): ReadonlyArray<Unit> =>
-  Array.from(Map.groupBy(jobs, ({ kind }) => kind)).flatMap(([kind, same]) =>
-    Arr.chunksOf(same, MAX_TOGETHER).map((some) => kind.together(some))
+/** Returns the jobs of each mutation, in the order of its first job. */
+const togetherOf = (jobs: ReadonlyArray<Job>): ReadonlyArray<ReadonlyArray<Job>> =>
+  Array.from(Map.groupBy(jobs, ({ mutation }) => mutation).values()).flatMap((same) =>
+    Arr.chunksOf(same, MAX_TOGETHER)
   )
+
+/** Returns the audit entries of the requests whose writes have succeeded. */
+const auditsOf = (jobs: Iterable<Job>): Sealed["audits"] => {
+  const requests = Array.from(jobs, ({ context, outcome }) =>
+    Exit.isSuccess(outcome) ? auditedBy(context) : undefined
+  )
+  return Array.from(new Set(requests)).flatMap((request) => {
+    const pending = request?.carried()
+    return request === undefined || pending === undefined ? [] : [[request, pending] as const]
+  })
+}
