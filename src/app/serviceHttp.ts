@@ -41,9 +41,9 @@ import { KeysHandlers } from "../controlPlane/keys/http.ts"
 import { QuotasHandlers } from "../controlPlane/keys/quotasHttp.ts"
 import { NodesHandlers } from "../controlPlane/nodes/http.ts"
 import { makeLogRefusedRegistrations } from "../controlPlane/nodes/refusedRegistrations.ts"
-import { CachedPages } from "../controlPlane/pages/CachedPages.ts"
+import { CachedPages, makeCompressed } from "../controlPlane/pages/CachedPages.ts"
 import { DashboardRoutes } from "../controlPlane/pages/dashboard.ts"
-import { DocsRoutes, makeCompressed } from "../controlPlane/pages/docs.ts"
+import { DocsRoutes } from "../controlPlane/pages/docs.ts"
 import {
   MetricsHandlers,
   PublicPagesHandlers,

@@ -1,11 +1,17 @@
+/** Pages and their files, which are in memory: encodings, `ETag` and caching. */
 import { createHash } from "node:crypto"
+import { brotliCompress, constants, gzip } from "node:zlib"
 import { Effect, Semaphore } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { acceptedEncodings } from "../http/conditional.ts"
+
+const hashOf = (body: Uint8Array, length: number): string =>
+  createHash("sha256").update(body).digest("base64url").slice(0, length)
 
 const known = new WeakMap<Uint8Array, string>()
 
 const etagOf = (body: Uint8Array): string => {
-  const etag = known.get(body) ?? `"${createHash("sha256").update(body).digest("base64url").slice(0, 27)}"`
+  const etag = known.get(body) ?? `"${hashOf(body, 27)}"`
   known.set(body, etag)
   return etag
 }
@@ -49,3 +55,61 @@ export const CachedPages = HttpRouter.middleware(
       })
   })
 ).layer
+
+const compressed = (compress: (done: (error: Error | null, result: Buffer) => void) => void) =>
+  Effect.callback<Uint8Array>((resume) => {
+    compress((error, result) => resume(error === null ? Effect.succeed(result) : Effect.die(error)))
+  })
+
+const encodings = Effect.fnUntraced(function* (body: Uint8Array) {
+  const quality = { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } }
+  const [br, gz] = yield* Effect.all(
+    [
+      compressed((done) => brotliCompress(body, quality, done)),
+      compressed((done) => gzip(body, { level: 9 }, done))
+    ],
+    { concurrency: 2 }
+  )
+  return { br, gzip: gz }
+})
+
+/** Returns the best encoding that `Accept-Encoding` allows (RFC 9110, section 12.5.3). */
+export const acceptedEncoding = (header: string): "br" | "gzip" | "identity" => {
+  const accepted = acceptedEncodings(header)
+  return accepted.has("br") ? "br" : accepted.has("gzip") ? "gzip" : "identity"
+}
+
+/** Makes a handler that returns a body in the best encoding of the client; the first use makes and compresses it. */
+export const makeCompressed = Effect.fnUntraced(function* (
+  make: Effect.Effect<Uint8Array>,
+  contentType: string
+) {
+  const body = yield* Effect.cached(make)
+  const bodies = yield* Effect.cached(Effect.flatMap(body, encodings))
+  return Effect.gen(function* () {
+    const { headers } = yield* HttpServerRequest.HttpServerRequest
+    const encoding = acceptedEncoding(headers["accept-encoding"] ?? "")
+    return HttpServerResponse.uint8Array(encoding === "identity" ? yield* body : (yield* bodies)[encoding], {
+      contentType,
+      headers: {
+        vary: "Accept-Encoding",
+        ...(encoding === "identity" ? {} : { "content-encoding": encoding })
+      }
+    })
+  })
+})
+
+/** Makes a file whose address has the hash of its content; caches keep the content of this address. */
+export const makeFile = Effect.fnUntraced(function* (path: string, contentType: string, body: Uint8Array) {
+  const hash = hashOf(body, 16)
+  const compressed = yield* makeCompressed(Effect.succeed(body), contentType)
+  const send = Effect.gen(function* () {
+    const { url } = yield* HttpServerRequest.HttpServerRequest
+    const response = yield* compressed
+    // Another replica may serve another version under this name.
+    return url.endsWith(`?${hash}`)
+      ? HttpServerResponse.setHeader(response, "cache-control", "public, max-age=31536000, immutable")
+      : response
+  })
+  return { address: `${path}?${hash}`, send }
+})

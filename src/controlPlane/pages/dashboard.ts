@@ -1,9 +1,20 @@
+import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { extname, join, resolve } from "node:path"
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { NotFound } from "../../contract/domain/errors.ts"
-import { ASSETS, addressOf, type DashboardFile, readDashboardFiles } from "./dashboardFiles.ts"
-import { immutable, makeCompressed } from "./docs.ts"
+import { makeCompressed, makeFile } from "./CachedPages.ts"
+import { dashboardBundle } from "./dashboardBundle.ts"
 import { HTML, page, pageHeaders, policyOf } from "./html.ts"
+
+/** The folder of the browser's code: beside the bundle of the service the bundle of the dashboard, else its sources. */
+const folder = resolve(
+  import.meta.dirname,
+  import.meta.url.endsWith(".ts") ? "../../dashboard" : "../dashboard"
+)
+
+/** The path below which the browser finds the files. */
+const ASSETS = "/dashboard/assets"
 
 /** The pages of the dashboard, which are one document: its script shows what the path names. */
 const PAGES = [
@@ -22,21 +33,51 @@ const PAGES = [
 /** No wildcard: one of `GET` makes the router match all routes step by step. */
 const FILES = `${ASSETS}/:file` as const
 
+const encoder = new TextEncoder()
+
+interface NamedFile {
+  readonly name: string
+  readonly body: Uint8Array
+}
+
+/** Bundles the sources of a checkout, in memory. */
+const bundled = Effect.tryPromise({
+  try: () =>
+    import("rolldown").then(({ build }) => build({ ...dashboardBundle, write: false, logLevel: "silent" })),
+  catch: (cause) =>
+    new NotFound({ detail: `the dashboard cannot be built: ${cause}`, hint: "Run `npm ci` and try again." })
+}).pipe(
+  Effect.map(({ output }) =>
+    output.map((file): NamedFile => {
+      const content = file.type === "chunk" ? file.code : file.source
+      return { name: file.fileName, body: typeof content === "string" ? encoder.encode(content) : content }
+    })
+  )
+)
+
+/** Reads the files of the dashboard; if the service runs from its sources, bundles them first. */
+export const readDashboardFiles: Effect.Effect<ReadonlyArray<NamedFile>, NotFound> = Effect.suspend(() =>
+  existsSync(join(folder, "main.js"))
+    ? Effect.succeed(readdirSync(folder).map((name) => ({ name, body: readFileSync(join(folder, name)) })))
+    : bundled
+)
+
+type Addresses = ReadonlyMap<string, { readonly address: string }>
+
 /** Returns the elements for the files that every page needs, and the attributes with the addresses of the others. */
-const elementsOf = (files: ReadonlyArray<DashboardFile>) => {
+const elementsOf = (files: Addresses) => {
   const head: Array<string> = []
   const late: Array<string> = []
-  for (const file of files) {
-    const address = addressOf(file)
-    if (file.name === "style.css") head.push(`<link rel="stylesheet" href="${address}">`)
-    else if (file.name === "initialTheme.js") head.push(`<script src="${address}"></script>`)
-    else if (file.name === "main.js") head.push(`<script type="module" src="${address}"></script>`)
-    else late.push(` data-${file.name.replace(/\.js$/, "")}="${address}"`)
+  for (const [name, { address }] of files) {
+    if (name === "style.css") head.push(`<link rel="stylesheet" href="${address}">`)
+    else if (name === "initialTheme.js") head.push(`<script src="${address}"></script>`)
+    else if (name === "main.js") head.push(`<script type="module" src="${address}"></script>`)
+    else late.push(` data-${name.replace(/\.js$/, "")}="${address}"`)
   }
   return { head: head.join("\n"), late: late.join("") }
 }
 
-const documentOf = (title: string, files: ReadonlyArray<DashboardFile>): string => {
+const documentOf = (title: string, files: Addresses): string => {
   const { head, late } = elementsOf(files)
   const body = `<div id="app"${late}><p class="boot">Loading the dashboard. If nothing follows, load the page again.</p></div>
 <noscript><p>The dashboard needs JavaScript. <a href="/">The start page</a> and <a href="/nodes">the list of nodes</a> do not.</p></noscript>`
@@ -49,26 +90,24 @@ const headers = pageHeaders(
 )
 
 /**
- * `GET /dashboard`: a page for people on the public API. The first request reads the files, which stay in memory. Each has
- * the hash of its content in its address and is compressed at its first use.
+ * `GET /dashboard`: a page for people on the public API. The first request reads the files, which stay in memory; each
+ * is compressed at its first use.
  */
 export const DashboardRoutes = (title: string) =>
   HttpRouter.use(
     Effect.fnUntraced(function* (router) {
-      const encoder = new TextEncoder()
       const loaded = yield* Effect.cached(
         Effect.gen(function* () {
-          const files = yield* readDashboardFiles
-          const bodies = yield* Effect.forEach(files, ({ body, contentType, hash, name }) =>
-            Effect.map(
-              makeCompressed(Effect.succeed(body), contentType),
-              (send) => [name, { hash, send }] as const
+          const files = yield* Effect.forEach(yield* readDashboardFiles, ({ body, name }) => {
+            const type = extname(name) === ".css" ? "text/css" : "text/javascript"
+            return Effect.map(
+              makeFile(`${ASSETS}/${name}`, `${type}; charset=utf-8`, body),
+              (file) => [name, file] as const
             )
-          )
-          return {
-            document: yield* makeCompressed(Effect.succeed(encoder.encode(documentOf(title, files))), HTML),
-            files: new Map(bodies)
-          }
+          })
+          const byName = new Map(files)
+          const text = encoder.encode(documentOf(title, byName))
+          return { document: yield* makeCompressed(Effect.succeed(text), HTML), byName }
         })
       )
       const document = Effect.gen(function* () {
@@ -81,14 +120,13 @@ export const DashboardRoutes = (title: string) =>
         FILES,
         Effect.gen(function* () {
           const { url } = yield* HttpServerRequest.HttpServerRequest
-          const { files } = yield* loaded
-          const [path = "", query = ""] = url.split("?")
-          const file = files.get(path.slice(ASSETS.length + 1))
+          const { byName } = yield* loaded
+          const [path = ""] = url.split("?")
+          const file = byName.get(path.slice(ASSETS.length + 1))
           if (file === undefined) {
             return yield* new NotFound({ detail: `no file ${path}`, hint: "Load /dashboard again." })
           }
-          const response = yield* file.send
-          return query === file.hash ? immutable(response) : response
+          return yield* file.send
         })
       )
     })

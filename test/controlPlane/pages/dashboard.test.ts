@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { readDashboardFiles } from "../../../src/controlPlane/pages/dashboardFiles.ts"
+import { readDashboardFiles } from "../../../src/controlPlane/pages/dashboard.ts"
 
 const built = resolve(import.meta.dirname, "../../../dist/dashboard")
 
