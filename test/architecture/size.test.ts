@@ -12,11 +12,11 @@ const budgets: Record<string, number> = {
   "src/contract": 6789,
   "src/controlPlane/audit": 223,
   "src/controlPlane/blueprints": 4589,
-  "src/controlPlane/events": 1687,
-  "src/controlPlane/http": 3119,
+  "src/controlPlane/events": 1681,
+  "src/controlPlane/http": 3109,
   "src/controlPlane/keys": 848,
   "src/controlPlane/nodes": 3873,
-  "src/controlPlane/pages": 871,
+  "src/controlPlane/pages": 791,
   "src/controlPlane/servers": 8504,
   "src/controlPlane/store": 6337,
   "src/controlPlane/webhooks": 915,
@@ -33,7 +33,7 @@ const budgets: Record<string, number> = {
   "src/daemon/state": 453,
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 790,
-  "src/dashboard": 7468,
+  "src/dashboard": 7015,
   "src/shared": 2219
 }
 

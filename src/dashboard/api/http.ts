@@ -116,23 +116,36 @@ export const post = <A>(path: string, body?: unknown): Promise<Reply<A>> =>
 
 export const segment = encodeURIComponent
 
-/** Sends a request while its caller is on the page, and again when `again` changes. Without `send`, nothing is sent. */
+/**
+ * Sends a request while its caller is on the page, and again when `again` changes. Without `send`, nothing is sent.
+ * @param options.settle  milliseconds without a change before the request is sent
+ * @param options.isOther whether a change asks for another thing, for which the earlier reply does not stand
+ */
 export const useReply = <A>(
   send: ((signal: AbortSignal) => Promise<Reply<A>>) | undefined,
-  again: ReadonlyArray<unknown>
+  again: ReadonlyArray<unknown>,
+  { isOther = false, settle = 0 }: { readonly isOther?: boolean; readonly settle?: number } = {}
 ): Reply<A> | undefined => {
   const [reply, setReply] = useState<Reply<A> | undefined>(undefined)
   useEffect(() => {
+    if (isOther) setReply(undefined)
     if (send === undefined) return
     const stop = new AbortController()
-    void send(stop.signal).then((read) => {
-      if (!stop.signal.aborted) setReply(read)
-    })
-    return () => stop.abort()
+    const read = async () => {
+      const next = await send(stop.signal)
+      // While the service cannot be reached, the page shows the last known state.
+      if (!stop.signal.aborted)
+        setReply((before) => (!next.ok && next.code === 0 && before?.ok === true ? before : next))
+    }
+    const timer = settle === 0 ? void read() : setTimeout(() => void read(), settle)
+    return () => {
+      clearTimeout(timer ?? undefined)
+      stop.abort()
+    }
   }, again)
   return reply
 }
 
 /** Reads a path, and again with each change of `again`. */
-export const useGet = <A>(path: string, again: unknown = 0): Reply<A> | undefined =>
-  useReply<A>((signal) => get<A>(path, signal), [path, again])
+export const useGet = <A>(path: string, ...again: ReadonlyArray<unknown>): Reply<A> | undefined =>
+  useReply<A>((signal) => get<A>(path, signal), [path, ...again])

@@ -1,19 +1,12 @@
 import { signal } from "@preact/signals"
+import { counted, labelText } from "../dom/format.ts"
 import { endedBecause, forgetKey, get, type Reply, rememberKey, request, useGet } from "./http.ts"
-import type { Blueprint, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
+import type { Blueprint, Key, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
 
-export interface Caller {
+export interface Caller
+  extends Pick<Key, "blueprints" | "labels" | "max_memory" | "max_servers" | "name" | "scope" | "servers"> {
   readonly id: string
-  readonly name: string
-  readonly scope: string
   readonly rights: ReadonlyArray<Right>
-  /** Ids of the servers that the key may read, if limited. */
-  readonly servers?: ReadonlyArray<string>
-  readonly blueprints?: ReadonlyArray<string>
-  /** Labels that all of its servers have, if limited. */
-  readonly labels?: Readonly<Record<string, string>>
-  readonly max_servers?: number
-  readonly max_memory?: number
   readonly quota?: QuotaLimits & { readonly name: string; readonly used?: QuotaUse }
 }
 
@@ -89,19 +82,28 @@ export const quotaText = (quota: QuotaLimits & { readonly used?: QuotaUse }): st
     })
     .join(", ")
 
-/** The limits of the key in words; empty: none. */
-export const limitsOf = (known: Caller): string => {
-  const { blueprints, labels = {}, max_memory, max_servers, quota, rights, scope, servers } = known
+/** Returns the limits of a key in words. */
+export const limitsOf = (
+  limits: Pick<Key, "blueprints" | "labels" | "max_memory" | "max_servers" | "servers">
+): ReadonlyArray<string> => {
+  const { blueprints = [], labels = {}, max_memory, max_servers, servers } = limits
   return [
-    ...(scope === "AppAdmin" ? [] : [`Rights: ${rights.join(", ")}`]),
-    ...(servers === undefined ? [] : [`${servers.length} servers`]),
-    ...(blueprints === undefined ? [] : [`Blueprints: ${blueprints.join(", ")}`]),
-    ...Object.entries(labels).map(([name, value]) => `Label: ${name}=${value}`),
-    ...(max_servers === undefined ? [] : [`At most ${max_servers} servers of its own`]),
-    ...(max_memory === undefined ? [] : [`At most ${max_memory} MiB of its own`]),
-    ...(quota === undefined ? [] : [`Quota ${quota.name}: ${quotaText(quota)}`])
-  ].join(". ")
+    ...(servers === undefined ? [] : [counted(servers.length, "server")]),
+    ...blueprints.map((id) => `blueprint ${id}`),
+    ...Object.entries(labels).map(([name, value]) => labelText(name, value)),
+    ...(max_servers === undefined ? [] : [`at most ${counted(max_servers, "server")}`]),
+    ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`])
+  ]
 }
+
+/** Returns what the key of this tab may do. */
+export const allowedTo = (known: Caller): string =>
+  [
+    `${known.name}, ${known.scope}`,
+    ...(known.scope === "AppAdmin" ? [] : [`Rights: ${known.rights.join(", ")}`]),
+    ...limitsOf(known),
+    ...(known.quota === undefined ? [] : [`Quota ${known.quota.name}: ${quotaText(known.quota)}`])
+  ].join(". ")
 
 /** Reads the blueprints, of which the key may be limited to some. */
 export const useBlueprints = (): Reply<ReadonlyArray<Blueprint>> | undefined => {

@@ -9,36 +9,22 @@ interface Parts {
 
 const ATTEMPTS = 3
 
-const loaded: Partial<Parts> = {}
-const loading = new Map<keyof Parts, Promise<boolean>>()
+const loading = new Map<keyof Parts, Promise<Parts[keyof Parts] | undefined>>()
 /** Of all parts. A browser does not load a failed module again at the same address, so that each attempt has its own. */
 let failures = 0
 
-const attempt = async <N extends keyof Parts>(name: N): Promise<boolean> => {
+const load = async (name: keyof Parts): Promise<Parts[keyof Parts] | undefined> => {
   const address = document.getElementById("app")?.dataset[name] ?? ""
-  try {
-    // The service that has sent the address sends the part.
-    loaded[name] = (await import(failures === 0 ? address : `${address}&again=${failures}`)) as Parts[N]
-    return true
-  } catch {
-    failures++
-    return false
-  }
-}
-
-const load = async (name: keyof Parts): Promise<boolean> => {
   for (let number = 1; number <= ATTEMPTS; number++) {
-    if (await attempt(name)) return true
+    try {
+      return await import(failures === 0 ? address : `${address}&again=${failures}`)
+    } catch {
+      failures++
+    }
     if (number < ATTEMPTS) await new Promise((resolve) => setTimeout(resolve, pauseBefore(number)))
   }
   loading.delete(name)
-  return false
-}
-
-const loadOnce = (name: keyof Parts): Promise<boolean> => {
-  const under = loading.get(name) ?? load(name)
-  loading.set(name, under)
-  return under
+  return undefined
 }
 
 export interface LoadedPart<N extends keyof Parts> {
@@ -49,17 +35,22 @@ export interface LoadedPart<N extends keyof Parts> {
 
 /** Loads a part of the page's code at its first use. */
 export const usePart = <N extends keyof Parts>(name: N): LoadedPart<N> => {
-  const [outcome, setOutcome] = useState<boolean | undefined>(loaded[name] === undefined ? undefined : true)
+  const [part, setPart] = useState<Parts[N] | undefined>(undefined)
+  const [hasFailed, setFailed] = useState(false)
   useEffect(() => {
-    if (outcome !== undefined) return
+    if (hasFailed) return
     let isGone = false
-    void loadOnce(name).then((isLoaded) => {
-      if (!isGone) setOutcome(isLoaded)
+    const under = loading.get(name) ?? load(name)
+    loading.set(name, under)
+    void under.then((loaded) => {
+      if (isGone) return
+      // The service that has sent the address sends the part.
+      setPart(loaded as Parts[N] | undefined)
+      setFailed(loaded === undefined)
     })
     return () => {
       isGone = true
     }
-  }, [name, outcome])
-  const again = outcome === false ? () => setOutcome(undefined) : undefined
-  return { part: outcome === true ? loaded[name] : undefined, again }
+  }, [name, hasFailed])
+  return { part, again: hasFailed ? () => setFailed(false) : undefined }
 }

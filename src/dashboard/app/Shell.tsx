@@ -1,13 +1,12 @@
 import { useSignalEffect } from "@preact/signals"
 import type { ComponentChildren } from "preact"
-import { caller, limitsOf, signOut } from "../api/session.ts"
+import { allowedTo, caller, signOut } from "../api/session.ts"
 import { classes, type View } from "../dom/el.ts"
 import { type IconName, icon, logo } from "../dom/icons.tsx"
 import { Dialogs } from "../parts/Dialog.tsx"
 import { Menu } from "../parts/Menu.tsx"
-import { clearFeed } from "../state/feed.ts"
 import { listAddress } from "../state/filter.ts"
-import { connect, connection, disconnect, reconnect } from "../state/live.ts"
+import { clearFeed, connect, connection, disconnect, reconnect } from "../state/live.ts"
 import { announce, announcement, closeNotice, notices } from "../state/notices.ts"
 import { addressOf, follow, route } from "../state/router.ts"
 import { theme, toggleTheme } from "../state/theme.ts"
@@ -41,7 +40,6 @@ const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArr
 
 const Bar = (): View => {
   const known = caller.value
-  const limits = known === undefined ? "" : limitsOf(known)
   return (
     <header class="across top">
       <a class="across brand" href={listAddress()} onClick={follow} aria-label="Muster, servers">
@@ -72,7 +70,7 @@ const Bar = (): View => {
         {icon(theme.value === "dark" ? "sun" : "moon")}
       </button>
       <Menu
-        label={`Key ${known?.name ?? ""}, ${known?.scope ?? ""}${limits === "" ? "" : `. ${limits}`}`}
+        label={`Key ${known === undefined ? "" : allowedTo(known)}`}
         class="ghost key-button"
         items={[
           { text: "Keyboard shortcuts", onChoose: showShortcuts },

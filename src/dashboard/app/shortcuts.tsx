@@ -1,5 +1,5 @@
 import { caller } from "../api/session.ts"
-import { show } from "../parts/Dialog.tsx"
+import { Dialog, openDialog } from "../parts/Dialog.tsx"
 import { listAddress } from "../state/filter.ts"
 import { addressOf, go, route } from "../state/router.ts"
 
@@ -20,20 +20,22 @@ const listed: ReadonlyArray<readonly [ReadonlyArray<string>, string]> = [
 ]
 
 export const showShortcuts = (): void =>
-  show("Keyboard shortcuts", () => (
-    <dl class="shortcuts">
-      {listed.map(([keys, meaning]) => (
-        <div>
-          <dt>
-            {keys.map((key) => (
-              <kbd>{key}</kbd>
-            ))}
-          </dt>
-          <dd>{meaning}</dd>
-        </div>
-      ))}
-    </dl>
-  ))
+  openDialog(
+    <Dialog title="Keyboard shortcuts">
+      <dl class="shortcuts">
+        {listed.map(([keys, meaning]) => (
+          <div>
+            <dt>
+              {keys.map((key) => (
+                <kbd>{key}</kbd>
+              ))}
+            </dt>
+            <dd>{meaning}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  )
 
 const isTyping = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement &&

@@ -43,3 +43,5 @@ export const count = (number: number): string => number.toLocaleString("en")
 
 export const counted = (number: number, noun: string): string =>
   `${count(number)} ${noun}${number === 1 ? "" : "s"}`
+
+export const labelText = (name: string, value: string): string => (value === "" ? name : `${name}=${value}`)

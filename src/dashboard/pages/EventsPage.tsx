@@ -6,8 +6,8 @@ import { dateTime } from "../dom/format.ts"
 import { AuditList } from "../parts/AuditList.tsx"
 import { Crashes } from "../parts/Crashes.tsx"
 import { eventList } from "../parts/eventList.tsx"
-import { chip, empty, tabList } from "../parts/parts.tsx"
-import { feed, MOST_EVENTS } from "../state/feed.ts"
+import { chips, empty, pageHead, tabList } from "../parts/parts.tsx"
+import { feed, MOST_EVENTS } from "../state/live.ts"
 import { addressOf } from "../state/router.ts"
 
 /** The topic that the page shows; empty: all. */
@@ -27,21 +27,19 @@ const Feed = (): View => {
   const all = feed.value
   const listed = shown.value === "" ? all : all.filter(({ event }) => event.Topic === shown.value)
   const tally = (topic: Topic) => all.reduce((sum, { event }) => sum + (event.Topic === topic ? 1 : 0), 0)
-  const choice = (topic: Topic | "", text: string, number: number) =>
-    chip({
-      text,
-      count: number,
-      isChosen: shown.value === topic,
-      onChoose: () => {
-        shown.value = topic
-      }
-    })
   return (
     <div>
-      <div class="across chips" role="group" aria-label="Filter by topic">
-        {choice("", "All", all.length)}
-        {topics.map(([topic, text]) => choice(topic, text, tally(topic)))}
-      </div>
+      {chips<Topic | "">({
+        name: "Filter by topic",
+        chosen: shown.value,
+        choices: [
+          ["", "All", all.length],
+          ...topics.map(([topic, text]) => [topic, text, tally(topic)] as const)
+        ],
+        onChoose: (topic) => {
+          shown.value = topic
+        }
+      })}
       {listed.length === 0
         ? empty("events", "No event yet", "Each change of a server appears here the moment it is stored.")
         : eventList(listed)}
@@ -68,10 +66,7 @@ export const EventsPage = ({ tab }: { readonly tab: string }): View => {
   const crashed = feed.value.reduce((sum, { event }) => sum + (event.Topic === "crash" ? 1 : 0), 0)
   return (
     <div>
-      <div class="across page-head">
-        <h1>Events</h1>
-        <span class="muted">{part === "" ? liveMeaning() : meanings[part]}</span>
-      </div>
+      {pageHead("Events", part === "" ? liveMeaning() : meanings[part])}
       {tabList(
         "Kinds of events",
         Object.entries(parts).flatMap(([name, text]) =>

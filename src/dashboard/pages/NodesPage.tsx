@@ -1,11 +1,10 @@
-import { useEffect, useState } from "preact/hooks"
-import { get, segment } from "../api/http.ts"
+import { segment, useGet } from "../api/http.ts"
 import { whyNot } from "../api/session.ts"
 import type { NodeDetail, SystemInfo } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
 import { ago, bytes, counted } from "../dom/format.ts"
 import { Menu, type MenuItem } from "../parts/Menu.tsx"
-import { bar, copyable, empty, fact, status } from "../parts/parts.tsx"
+import { bar, copyable, empty, fact, pageHead, status } from "../parts/parts.tsx"
 import { listAddress, setFilter } from "../state/filter.ts"
 import { areNodesLoaded, nodes, nodesReadAt } from "../state/nodes.ts"
 import { go } from "../state/router.ts"
@@ -30,15 +29,8 @@ const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
 ]
 
 const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number }): View => {
-  const [host, setHost] = useState<SystemInfo | undefined>(undefined)
+  const host = useGet<SystemInfo>(`/api/nodes/${segment(node.id)}/system`, node.connected)
   const [word, colour] = stateOf(node)
-  useEffect(() => {
-    const stop = new AbortController()
-    void get<SystemInfo>(`/api/nodes/${segment(node.id)}/system`, stop.signal).then((reply) => {
-      if (reply.ok) setHost(reply.body)
-    })
-    return () => stop.abort()
-  }, [node.id, node.connected])
   const { capacity, committed, usage } = node
   return (
     <article class="card node" aria-label={`Node ${node.name}`}>
@@ -74,7 +66,7 @@ const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number
         {fact("Id", copyable(node.id))}
         {fact("Address", <code>{node.url}</code>)}
         {fact("Version", node.version)}
-        {fact("Host", host === undefined ? "–" : `${host.system.os}, ${host.system.architecture}`)}
+        {fact("Host", host?.ok === true ? `${host.body.system.os}, ${host.body.system.architecture}` : "–")}
       </dl>
     </article>
   )
@@ -85,10 +77,7 @@ export const NodesPage = (): View => {
   const all = nodes.value
   return (
     <div>
-      <div class="across page-head">
-        <h1>Nodes</h1>
-        <span class="muted">{areNodesLoaded.value ? counted(all.length, "node") : ""}</span>
-      </div>
+      {pageHead("Nodes", areNodesLoaded.value ? counted(all.length, "node") : "")}
       {areNodesLoaded.value && all.length === 0 ? (
         empty("node", "No node yet", [
           "A node is a machine that runs servers. ",

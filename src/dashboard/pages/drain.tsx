@@ -3,8 +3,8 @@ import type { DrainPlan, NodeDetail } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
 import { counted } from "../dom/format.ts"
 import { withActions } from "../dom/routeActions.ts"
-import { Dialog, openDialog } from "../parts/Dialog.tsx"
-import { numberIn, useForm } from "../parts/fieldInput.tsx"
+import { closeDialog, Dialog, openDialog } from "../parts/Dialog.tsx"
+import { bodyOf, field, useForm } from "../parts/form.tsx"
 import { action, drawReply } from "../parts/parts.tsx"
 import { readNodes } from "../state/nodes.ts"
 import { tell } from "../state/notices.ts"
@@ -13,12 +13,7 @@ const drainedPath = ({ id }: NodeDetail): string => `/api/nodes/${segment(id)}/d
 
 export const drain = async (
   node: NodeDetail,
-  body: {
-    readonly drained: boolean
-    readonly move?: boolean
-    readonly notify?: string
-    readonly notify_seconds?: number | string
-  }
+  body: { readonly drained: boolean; readonly [setting: string]: unknown }
 ) => {
   const done = body.drained ? `${node.name} is drained` : `${node.name} takes servers again`
   await tell(request("PATCH", drainedPath(node), { body }), done, `${node.name} was not changed`)
@@ -48,13 +43,17 @@ const Plan = ({ plan }: { readonly plan: DrainPlan }): View => {
   )
 }
 
-const ConfirmDrain = ({
-  node,
-  onClose
-}: {
-  readonly node: NodeDetail
-  readonly onClose: () => void
-}): View => {
+const notice = [
+  field(
+    "text",
+    "notify",
+    "Line before a move",
+    "For the console of each running server: say Restart in 10 s"
+  ),
+  field("number", "notify_seconds", "Seconds after the line", "Until the stop. Empty: 10.")
+]
+
+const ConfirmDrain = ({ node }: { readonly node: NodeDetail }): View => {
   const plan = useReply(
     () =>
       request<DrainPlan>("PATCH", `${drainedPath(node)}?dry_run=true`, {
@@ -62,19 +61,14 @@ const ConfirmDrain = ({
       }),
     [node.id]
   )
-  const { field, values } = useForm({ notify: "", seconds: "" })
-  const { notify, seconds } = values
-  const line = {
-    ...(notify !== "" && { notify }),
-    ...(seconds !== "" && { notify_seconds: numberIn(seconds) })
-  }
+  const { inputs, texts } = useForm()
   const start = (move: boolean) => () => {
-    onClose()
-    void drain(node, { drained: true, ...(move && { move, ...line }) })
+    closeDialog()
+    void drain(node, { drained: true, ...(move && { move, ...bodyOf(notice, texts) }) })
   }
   const moves = plan?.ok !== true || plan.body.migrations_total > 0
   return (
-    <Dialog title={`Drain ${node.name}?`} onClose={onClose}>
+    <Dialog title={`Drain ${node.name}?`}>
       <p>A drained node gets no new servers. Servers that run on it continue until they stop.</p>
       <p>
         {"With "}
@@ -89,18 +83,9 @@ const ConfirmDrain = ({
         ),
         true
       )}
-      {moves && (
-        <div class="fields">
-          {field(
-            "notify",
-            "Line before a move",
-            "For the console of each running server: say Restart in 10 s"
-          )}
-          {field("seconds", "Seconds after the line", "Until the stop. Empty: 10.", { kind: "number" })}
-        </div>
-      )}
+      {moves && inputs(notice)}
       <div class="dialog-actions">
-        {action({ text: "Cancel", onClick: onClose })}
+        {action({ text: "Cancel", onClick: closeDialog })}
         {action({ text: "Drain", class: moves ? "" : "primary", onClick: start(false) })}
         {action({ text: "Drain and move", class: moves ? "primary" : "", onClick: start(true) })}
       </div>
@@ -108,5 +93,4 @@ const ConfirmDrain = ({
   )
 }
 
-export const confirmDrain = (node: NodeDetail): void =>
-  openDialog((onClose) => <ConfirmDrain node={node} onClose={onClose} />)
+export const confirmDrain = (node: NodeDetail): void => openDialog(<ConfirmDrain node={node} />)

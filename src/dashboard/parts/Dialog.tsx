@@ -2,29 +2,32 @@ import { signal } from "@preact/signals"
 import type { ComponentChildren } from "preact"
 import { useEffect, useId, useRef, useState } from "preact/hooks"
 import { type Reply, request } from "../api/http.ts"
+import type { Power } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
+import { counted } from "../dom/format.ts"
 import { icon } from "../dom/icons.tsx"
 import { tell } from "../state/notices.ts"
+import { titleOf } from "../state/rows.ts"
+import { rows } from "../state/servers.ts"
 import { action } from "./parts.tsx"
 
-/** Draws the open dialog, if any. */
-const opened = signal<((close: () => void) => ComponentChildren) | undefined>(undefined)
+const opened = signal<View | null>(null)
 
-/** Opens a dialog, which replaces an open one. */
-export const openDialog = (draw: (close: () => void) => ComponentChildren): void => {
-  opened.value = draw
+/** Opens a {@link Dialog} or {@link FormDialog}, which replaces an open one. */
+export const openDialog = (dialog: View): void => {
+  opened.value = dialog
 }
 
 export const closeDialog = (): void => {
-  opened.value = undefined
+  opened.value = null
 }
 
-export const Dialogs = (): ComponentChildren => opened.value?.(closeDialog) ?? null
+/** The open dialog, if any. */
+export const Dialogs = (): View | null => opened.value
 
 /** A modal dialog; the browser keeps the focus in it, and Escape closes it. */
 export const Dialog = (props: {
   readonly title: string
-  readonly onClose: () => void
   readonly class?: string
   readonly children?: ComponentChildren
 }): View => {
@@ -42,15 +45,15 @@ export const Dialog = (props: {
       ref={ref}
       class={`dialog ${props.class ?? ""}`}
       aria-labelledby={id}
-      onClose={props.onClose}
+      onClose={closeDialog}
       onClick={(event: MouseEvent) => {
-        if (event.target === ref.current) props.onClose()
+        if (event.target === ref.current) closeDialog()
       }}
     >
       <div class="dialog-body">
         <div class="dialog-head">
           <h2 id={id}>{props.title}</h2>
-          <button class="ghost square" aria-label="Close" onClick={props.onClose}>
+          <button class="ghost square" aria-label="Close" onClick={closeDialog}>
             {icon("close")}
           </button>
         </div>
@@ -60,14 +63,6 @@ export const Dialog = (props: {
   )
 }
 
-/** Opens a dialog with content that is drawn once. */
-export const show = (
-  title: string,
-  content: (close: () => void) => ComponentChildren,
-  className = ""
-): void =>
-  openDialog((close) => <Dialog title={title} onClose={close} class={className} children={content(close)} />)
-
 /** A dialog with a form. Enter submits it; a refusal is shown in it, and success closes it. */
 export const FormDialog = <A,>(props: {
   readonly title: string
@@ -75,11 +70,10 @@ export const FormDialog = <A,>(props: {
   readonly whyNot?: string | undefined
   readonly onSubmit: () => Promise<Reply<A>>
   readonly onDone: (body: A) => void
-  readonly onClose: () => void
   readonly class?: string
   readonly children?: ComponentChildren
 }): View => {
-  const { button, onClose, whyNot } = props
+  const { button, whyNot } = props
   const [problem, setProblem] = useState("")
   const [isBusy, setBusy] = useState(false)
   const submit = async (event: Event) => {
@@ -89,11 +83,11 @@ export const FormDialog = <A,>(props: {
     const reply = await props.onSubmit()
     setBusy(false)
     if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
-    onClose()
+    closeDialog()
     props.onDone(reply.body)
   }
   return (
-    <Dialog title={props.title} onClose={onClose} class={props.class ?? ""}>
+    <Dialog title={props.title} class={props.class ?? ""}>
       <form class="stack dialog-form" onSubmit={(event: Event) => void submit(event)}>
         {props.children}
         {problem !== "" && (
@@ -102,7 +96,7 @@ export const FormDialog = <A,>(props: {
           </p>
         )}
         <div class="dialog-actions">
-          {action({ text: "Cancel", onClick: onClose })}
+          {action({ text: "Cancel", onClick: closeDialog })}
           {action({ text: button, class: "primary", whyNot, isBusy })}
         </div>
       </form>
@@ -110,17 +104,17 @@ export const FormDialog = <A,>(props: {
   )
 }
 
+/** A button that closes the dialog and does something, and one that only closes it. */
 export const dialogActions = (
-  close: () => void,
   button: Parameters<typeof action>[0] & { readonly onClick: () => void },
   cancel = "Cancel"
 ): View => (
   <div class="dialog-actions">
-    {action({ text: cancel, onClick: close })}
+    {action({ text: cancel, onClick: closeDialog })}
     {action({
       ...button,
       onClick: () => {
-        close()
+        closeDialog()
         button.onClick()
       }
     })}
@@ -128,10 +122,12 @@ export const dialogActions = (
 )
 
 export const confirm = (title: string, text: string, button: string, onConfirm: () => void): void =>
-  show(title, (close) => [
-    <p>{text}</p>,
-    dialogActions(close, { text: button, class: "danger", onClick: onConfirm })
-  ])
+  openDialog(
+    <Dialog title={title}>
+      <p>{text}</p>
+      {dialogActions({ text: button, class: "danger", onClick: onConfirm })}
+    </Dialog>
+  )
 
 /** Asks before something is deleted or revoked, does it, and shows the outcome. */
 export const confirmRemoval = (props: {
@@ -146,4 +142,25 @@ export const confirmRemoval = (props: {
   const remove = () =>
     tell(request("DELETE", props.path), `${done}: ${name}`, `${name} was not ${done.toLowerCase()}`)
   confirm(`${verb} ${name}?`, props.text, `${verb} ${name}`, () => void remove().then(props.onEnded))
+}
+
+/** Asks before a stop or kill of servers that are not saved; else acts at once. */
+export const askBeforeEnd = (ids: ReadonlyArray<string>, action: Power, onConfirm: () => void): void => {
+  const ending = ids.flatMap((id) => {
+    const row = rows.get(id)
+    return row === undefined || row.save !== false || row.status === "offline" ? [] : [titleOf(row)]
+  })
+  const [first] = ending
+  if ((action !== "stop" && action !== "kill") || first === undefined) {
+    onConfirm()
+    return
+  }
+  const which = ending.length === 1 ? "is" : `and ${counted(ending.length - 1, "other")} are`
+  const verb = action === "stop" ? "Stop" : "Kill"
+  confirm(
+    `${verb} ${ids.length === 1 ? first : counted(ids.length, "server")}?`,
+    `${first} ${which} not saved. Once stopped, such a server is deleted with its files. This cannot be undone.`,
+    `${verb} and delete`,
+    onConfirm
+  )
 }

@@ -3,7 +3,7 @@ import type { ServerEvent } from "../api/types.ts"
 import { classes, type View } from "../dom/el.ts"
 import { clock, dateTime } from "../dom/format.ts"
 import { withActions } from "../dom/routeActions.ts"
-import type { FeedEvent } from "../state/feed.ts"
+import type { FeedEvent } from "../state/live.ts"
 import { addressOf, follow } from "../state/router.ts"
 import { problemText } from "../state/rows.ts"
 

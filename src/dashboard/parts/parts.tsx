@@ -1,7 +1,7 @@
 /** Small parts that several pages show. */
 import type { ComponentChildren } from "preact"
 import type { Reply } from "../api/http.ts"
-import { classes, type View } from "../dom/el.ts"
+import { classes, onText, type View } from "../dom/el.ts"
 import { count } from "../dom/format.ts"
 import { type IconName, icon } from "../dom/icons.tsx"
 import { listAddress } from "../state/filter.ts"
@@ -158,6 +158,13 @@ export const listing = (columns: ReadonlyArray<string>, rows: ComponentChildren,
   </table>
 )
 
+/** The mark of a server that is not saved. */
+export const notSaved = (): View => (
+  <span class="tag" title="The server is deleted with its files once it has stopped.">
+    not saved
+  </span>
+)
+
 export const label = (text: string): View => (
   <span key={text} class="label" title={text}>
     {text}
@@ -190,26 +197,72 @@ export const missingPart = (name: string, again: () => void): View => (
   </div>
 )
 
-/** A choice of a filter, with the number of what it shows; `status`: the status whose colour it has. */
-export const chip = (props: {
-  readonly text: string
-  readonly status?: string
-  readonly count: number
-  readonly isChosen: boolean
-  readonly onChoose: () => void
-}): View => (
-  <button
-    key={props.text}
-    type="button"
-    class={classes("chip", props.status !== undefined && `is-${props.status}`, props.isChosen && "is-chosen")}
-    aria-pressed={props.isChosen}
-    onClick={props.onChoose}
-  >
-    {props.status !== undefined && <span class="dot" aria-hidden="true" />}
-    <span>{props.text}</span>
-    <span class="chip-count">{count(props.count)}</span>
-  </button>
+/** The choices of a filter with the numbers of what they show; `status`: the status whose colour a choice has. */
+export const chips = <A,>(
+  props: {
+    readonly name: string
+    readonly chosen: A
+    readonly choices: ReadonlyArray<readonly [value: A, text: string, number: number, status?: string]>
+    readonly onChoose: (value: A) => void
+  },
+  ...more: Array<ComponentChildren>
+): View => (
+  <div class="across chips" role="group" aria-label={props.name}>
+    {props.choices.map(([value, text, number, status]) => (
+      <button
+        key={text}
+        type="button"
+        class={classes("chip", status !== undefined && `is-${status}`, props.chosen === value && "is-chosen")}
+        aria-pressed={props.chosen === value}
+        onClick={() => props.onChoose(value)}
+      >
+        {status !== undefined && <span class="dot" aria-hidden="true" />}
+        <span>{text}</span>
+        <span class="chip-count">{count(number)}</span>
+      </button>
+    ))}
+    {more}
+  </div>
 )
+
+/** The head of a page: its title, a line about it, and further parts. */
+export const pageHead = (title: string, about: string, ...more: Array<ComponentChildren>): View => (
+  <div class="across page-head">
+    <h1>{title}</h1>
+    {about !== "" && <span class="muted">{about}</span>}
+    {more}
+  </div>
+)
+
+/** A field for the words of a search. */
+export const searchField = (
+  name: string,
+  input: {
+    readonly value: string
+    readonly onWords: (text: string) => void
+    readonly id?: string
+    readonly placeholder?: string
+    readonly onKeyDown?: (event: KeyboardEvent) => void
+  },
+  ...more: Array<ComponentChildren>
+): View => {
+  const { onWords, ...rest } = input
+  return (
+    <label class="search">
+      {icon("search")}
+      <span class="unseen">{name}</span>
+      <input
+        type="search"
+        placeholder={name}
+        autocomplete="off"
+        spellcheck={false}
+        {...rest}
+        onInput={onText(onWords)}
+      />
+      {more}
+    </label>
+  )
+}
 
 /** Links to the parts of a page, without steps back in the browser. */
 export const tabList = (

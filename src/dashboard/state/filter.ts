@@ -2,20 +2,21 @@
 import { signal } from "@preact/signals"
 import type { ServerStatus } from "../api/types.ts"
 import { addressOf } from "./router.ts"
-import type { Row } from "./rows.ts"
+import { hasFailed, type Row, searchText } from "./rows.ts"
 
-export const columns = [
-  "name",
-  "status",
-  "blueprint",
-  "node",
-  "address",
-  "memory",
-  "cpu",
-  "uptime",
-  "created"
-] as const
-export type Column = (typeof columns)[number]
+/** The columns by which the list is sorted, with their titles. */
+export const columns = {
+  name: "Server",
+  status: "Status",
+  blueprint: "Blueprint",
+  node: "Node",
+  address: "Address",
+  memory: "Memory",
+  cpu: "CPU",
+  uptime: "Uptime",
+  created: "Created"
+} as const
+export type Column = keyof typeof columns
 
 export interface Filter {
   /** Words, `label:k=v` and `label:k`. */
@@ -29,7 +30,7 @@ export interface Filter {
 
 const none: Filter = { q: "", status: "", blueprint: "", node: "", sort: "created", descending: true }
 
-const isColumn = (text: string): text is Column => columns.some((column) => column === text)
+export const isColumn = (text: string): text is Column => Object.hasOwn(columns, text)
 
 const filterOf = (search: string): Filter => {
   const query = new URLSearchParams(search)
@@ -85,17 +86,13 @@ const hasLabel = (row: Row, condition: string): boolean => {
   return found !== undefined && (value === undefined || found.toLowerCase() === value)
 }
 
-/** Whether the server needs a look. */
-export const hasFailed = ({ crashedAt, phase, problem, status }: Row): boolean =>
-  phase === "failed" || status === "unknown" || (status === "offline" && (crashedAt !== "" || problem !== ""))
-
 export const matcherOf = ({ blueprint, node, q, status }: Filter): ((row: Row) => boolean) => {
   const { labels, words } = termsOf(q)
   return (row) =>
     (status === "" || (status === "failed" ? hasFailed(row) : row.status === status)) &&
-    (blueprint === "" || row.blueprint === blueprint) &&
-    (node === "" || row.nodeId === node) &&
-    words.every((word) => row.text.includes(word)) &&
+    (blueprint === "" || row.blueprint_id === blueprint) &&
+    (node === "" || row.node_id === node) &&
+    words.every((word) => searchText(row).includes(word)) &&
     labels.every((label) => hasLabel(row, label))
 }
 

@@ -1,9 +1,9 @@
 /** The servers that the list shows: filtered and sorted a few times a second at most, however fast they change. */
 import { effect, signal } from "@preact/signals"
 import { counted } from "../dom/format.ts"
-import { type Column, conditionsOf, type Filter, filter, hasFailed, matcherOf } from "./filter.ts"
+import { type Column, conditionsOf, type Filter, filter, matcherOf } from "./filter.ts"
 import { announce } from "./notices.ts"
-import { type Row, titleOf } from "./rows.ts"
+import { addressText, hasFailed, type Row, titleOf } from "./rows.ts"
 import { changes, isCut, membership, narrow, rows } from "./servers.ts"
 import { readAllStats, sampled, samples } from "./stats.ts"
 
@@ -25,13 +25,13 @@ const uptimeOf = ({ id, status }: Row) => (status === "running" ? (samples.get(i
 const keys: Readonly<Record<Column, (row: Row) => string | number>> = {
   name: (row) => titleOf(row).toLowerCase(),
   status: (row) => order.indexOf(row.status),
-  blueprint: ({ blueprint }) => blueprint,
-  node: ({ nodeName }) => nodeName,
-  address: ({ address }) => address,
+  blueprint: ({ blueprint_id }) => blueprint_id,
+  node: ({ node_name }) => node_name,
+  address: addressText,
   memory: memoryOf,
   cpu: cpuOf,
   uptime: uptimeOf,
-  created: ({ createdAt }) => createdAt
+  created: ({ created_at = "" }) => created_at
 }
 
 const needsFigures = ({ sort }: Filter): boolean => sort === "memory" || sort === "cpu" || sort === "uptime"
@@ -95,3 +95,40 @@ effect(() => {
   const repeated = setInterval(() => void readAllStats(), FIGURES)
   return () => clearInterval(repeated)
 })
+
+/** The ids of the selected servers. */
+export const selection = signal<ReadonlySet<string>>(new Set())
+/** The position of the keyboard in the list; -1: none. */
+export const active = signal(-1)
+
+let anchor = -1
+
+export const clearSelection = (): void => {
+  selection.value = new Set()
+  anchor = -1
+}
+
+export const toggle = (id: string): void => {
+  const next = new Set(selection.value)
+  if (!next.delete(id)) next.add(id)
+  selection.value = next
+  anchor = listed.value.indexOf(id)
+}
+
+/** Selects all servers from the last toggled one to this one. */
+export const extendTo = (id: string): void => {
+  const to = listed.value.indexOf(id)
+  const from = anchor === -1 ? to : anchor
+  const range = listed.value.slice(Math.min(from, to), Math.max(from, to) + 1)
+  selection.value = new Set([...selection.value, ...range])
+  if (anchor === -1) anchor = to
+}
+
+export const selectAll = (): void => {
+  selection.value = new Set(listed.value)
+}
+
+export const retain = (isThere: (id: string) => boolean): void => {
+  if ([...selection.value].every(isThere)) return
+  selection.value = new Set([...selection.value].filter(isThere))
+}

@@ -4,9 +4,7 @@ import { signal } from "@preact/signals"
 import { key } from "../api/http.ts"
 import { type Ending, type OpenStream, openStream, pauseBefore } from "../api/stream.ts"
 import type { ServerEvent } from "../api/types.ts"
-import { withActions } from "../dom/routeActions.ts"
-import { addToFeed, type FeedEvent } from "./feed.ts"
-import { problemText, type Row, withSummary } from "./rows.ts"
+import type { Row } from "./rows.ts"
 import { changed, drop, load, membership, put, readLater, rows } from "./servers.ts"
 
 /** Changes before the list that the feed reads at first. About half of them are no events of the feed. */
@@ -16,6 +14,25 @@ const HISTORY = 1200
 const HIDDEN = 1000
 
 const TOPICS = "topics=status,crash,deleted,install,expiring,problem&include=server,time"
+
+export const MOST_EVENTS = 500
+
+export interface FeedEvent {
+  readonly event: ServerEvent
+  readonly name: string
+}
+
+/** The newest events, newest first. */
+export const feed = signal<ReadonlyArray<FeedEvent>>([])
+
+const addToFeed = (events: ReadonlyArray<FeedEvent>): void => {
+  if (events.length === 0) return
+  feed.value = [...events.toReversed(), ...feed.value].slice(0, MOST_EVENTS)
+}
+
+export const clearFeed = (): void => {
+  feed.value = []
+}
 
 export interface Connection {
   readonly state: "loading" | "live" | "reconnecting" | "ended"
@@ -43,27 +60,30 @@ export const onEvent = (listener: (event: ServerEvent) => void): (() => void) =>
 
 const rowAfter = (row: Row, event: ServerEvent): Row => {
   const { server, time } = event.Data
-  const placed = server === undefined || server === null ? row : withSummary(row, server)
+  // The server of an event has its place, but none of its further fields.
+  const { restart, ...placed } = { ...row, ...server }
+  const again = restart === undefined ? {} : { restart }
   switch (event.Topic) {
-    case "status":
+    case "status": {
+      const status = event.Data.payload
+      return { ...placed, status, ...(status === "running" && { last_crash: null }) }
+    }
+    case "crash": {
+      const { reason } = event.Data.payload
+      return { ...placed, ...again, last_crash: { crashed_at: time ?? "", reason, restart: null } }
+    }
+    case "install": {
+      const { phase, reason } = event.Data.payload
       return {
         ...placed,
-        status: event.Data.payload,
-        restartAt: "",
-        crashedAt: event.Data.payload === "running" ? "" : placed.crashedAt
+        ...again,
+        install: { phase, ...(reason !== undefined && { failure_reason: reason }) }
       }
-    case "crash":
-      return { ...placed, crashedAt: time ?? "" }
-    case "install":
-      return {
-        ...placed,
-        phase: event.Data.payload.phase,
-        failure: withActions(event.Data.payload.reason ?? "")
-      }
+    }
     case "problem":
-      return { ...placed, problem: problemText(event.Data.payload) }
+      return { ...placed, ...again, problem: event.Data.payload }
     default:
-      return placed
+      return { ...placed, ...again }
   }
 }
 

@@ -23,7 +23,7 @@ const routeOf = ({ hash, pathname }: Pick<Location, "hash" | "pathname">): Route
 
 export const route = signal<Route>(routeOf(location))
 
-const titles = {
+export const titles = {
   servers: "Servers",
   nodes: "Nodes",
   rollouts: "Rollouts",

@@ -1,34 +1,23 @@
-/** The servers as the page has them: rows that are replaced, never changed. */
-
-import type { InstallPhase, Server, ServerStatus } from "../api/types.ts"
+/** The servers of the list. They are replaced, never changed. */
+import type { CrashRecord, Server } from "../api/types.ts"
 import { withActions } from "../dom/routeActions.ts"
 
-export interface Row {
-  readonly id: string
-  readonly name: string
-  readonly blueprint: string
-  readonly nodeId: string
-  readonly nodeName: string
-  readonly address: string
-  /** Ports that the server holds on its node. */
-  readonly ports: number
-  readonly status: ServerStatus
-  readonly phase: InstallPhase
-  readonly failure: string
-  /** Why the server cannot be started, or why its node has stopped it; empty: no reason is known. */
-  readonly problem: string
-  /** MiB; 0: no limit. */
-  readonly memoryLimit: number
-  readonly labels: Readonly<Record<string, string>>
-  /** False: the server is deleted when it stops. */
-  readonly isSaved: boolean
-  readonly createdAt: string
-  /** The time of the last crash if it was in the last day and is not known to be over; empty: none. */
-  readonly crashedAt: string
-  readonly restartAt: string
-  /** All that a search looks at, in lower case. */
-  readonly text: string
+/** A server with the fields of {@link LIST_FIELDS}. */
+export interface Row extends Omit<Server, "last_crash"> {
+  readonly last_crash?: Pick<CrashRecord, "crashed_at" | "reason" | "restart"> | null
+  readonly status: NonNullable<Server["status"]>
+  readonly labels: NonNullable<Server["labels"]>
 }
+
+export const LIST_FIELDS = "status,limits,labels,name,install,restart,last_crash,problem,save"
+
+/** Returns the row of a server; fields that were not read stay as they were. */
+export const rowOf = (server: Partial<Row> & Server, before?: Row): Row => ({
+  status: "unknown",
+  labels: {},
+  ...before,
+  ...server
+})
 
 /** Returns why a server cannot be started, or why its node has stopped it, with the next step; empty: there is no reason. */
 export const problemText = (problem: Server["problem"]): string => {
@@ -38,89 +27,54 @@ export const problemText = (problem: Server["problem"]): string => {
   return withActions(hint === "" ? text : `${text}. ${hint}`)
 }
 
-export const LIST_FIELDS = "status,limits,labels,name,install,restart,last_crash,problem,save"
-
-/** Milliseconds for which the list shows a crash. */
-const CRASH_SHOWN = 24 * 3600_000
+export const failureText = ({ install }: Pick<Server, "install">): string =>
+  withActions(install?.failure_reason ?? "no reason is known")
 
 /** Returns the last crash, unless the server has run since or the restart after it was cancelled. */
-export const crashOf = ({ last_crash, restart, status }: Server) =>
+export const crashOf = ({
+  last_crash,
+  restart,
+  status
+}: Pick<Row, "last_crash" | "restart"> & Pick<Server, "status">) =>
   status === "running" || last_crash === null || (last_crash?.restart && restart === null)
     ? undefined
     : last_crash
 
-const recentCrash = (server: Server): string => {
-  const at = crashOf(server)?.crashed_at ?? ""
-  return Date.now() - Date.parse(at) > CRASH_SHOWN ? "" : at
+/** Milliseconds for which the list shows a crash. */
+const CRASH_SHOWN = 24 * 3600_000
+
+/** The time of the last crash, if the list shows it. */
+export const recentCrash = (row: Row): string | undefined => {
+  const at = row.status === "offline" ? crashOf(row)?.crashed_at : undefined
+  return at !== undefined && Date.now() - Date.parse(at) <= CRASH_SHOWN ? at : undefined
 }
 
-const addressOf = ({ alias, default: main }: Server["allocations"]): string => {
+/** Whether a server needs a look. */
+export const hasFailed = (row: Row): boolean =>
+  row.install?.phase === "failed" ||
+  row.status === "unknown" ||
+  (row.status === "offline" && (Boolean(row.problem) || recentCrash(row) !== undefined))
+
+export const addressText = ({
+  allocations: { alias, default: main }
+}: Pick<Server, "allocations">): string => {
   const host = alias === "" ? main.ip : alias
   return `${host.includes(":") ? `[${host}]` : host}:${main.port}`
 }
 
-const textOf = (server: Server, address: string): string =>
-  [
-    server.id,
-    server.name ?? "",
-    server.blueprint_id,
-    server.node_name,
-    address,
-    ...Object.entries(server.labels ?? {}).map(([key, value]) => `${key}=${value}`)
-  ]
+const searched = new WeakMap<Row, string>()
+
+/** Returns all that a search looks at, in lower case. */
+export const searchText = (row: Row): string => {
+  const known = searched.get(row)
+  if (known !== undefined) return known
+  const labels = Object.entries(row.labels).map(([key, value]) => `${key}=${value}`)
+  const text = [row.id, row.name ?? "", row.blueprint_id, row.node_name, addressText(row), ...labels]
     .join("\n")
     .toLowerCase()
-
-export const rowOf = (server: Server, before?: Row): Row => {
-  const address = addressOf(server.allocations)
-  const { install, limits, restart } = server
-  return {
-    id: server.id,
-    name: server.name ?? "",
-    blueprint: server.blueprint_id,
-    nodeId: server.node_id,
-    nodeName: server.node_name,
-    address,
-    ports: Object.values(server.allocations.mappings).reduce((sum, ports) => sum + ports.length, 0),
-    status: server.status ?? "unknown",
-    phase: install?.phase ?? "ready",
-    failure: withActions(install?.failure_reason ?? ""),
-    problem: problemText(server.problem),
-    memoryLimit: limits?.memory_limit ?? 0,
-    labels: server.labels ?? {},
-    isSaved: server.save !== false,
-    createdAt: server.created_at ?? before?.createdAt ?? "",
-    crashedAt: recentCrash(server),
-    restartAt: restart !== null && restart !== undefined && "next_at" in restart ? restart.next_at : "",
-    text: textOf(server, address)
-  }
+  searched.set(row, text)
+  return text
 }
 
-/** A row with the summary of an event, which has the place of the server but not its further fields. */
-export const withSummary = (row: Row, server: Server): Row => {
-  const address = addressOf(server.allocations)
-  return row.nodeId === server.node_id && row.address === address && row.blueprint === server.blueprint_id
-    ? row
-    : {
-        ...row,
-        address,
-        blueprint: server.blueprint_id,
-        nodeId: server.node_id,
-        nodeName: server.node_name,
-        text: textOf({ ...server, name: row.name, labels: row.labels }, address)
-      }
-}
-
-/** A row with the settings of a server, which have no events. */
-export const withSettings = (row: Row, server: Server): Row => ({
-  ...row,
-  name: server.name ?? "",
-  labels: server.labels ?? {},
-  isSaved: server.save !== false,
-  memoryLimit: server.limits?.memory_limit ?? 0,
-  text: textOf(server, row.address)
-})
-
-export const labelText = (name: string, value: string): string => (value === "" ? name : `${name}=${value}`)
-
-export const titleOf = ({ id, name }: Pick<Row, "id" | "name">): string => (name === "" ? id : name)
+export const titleOf = ({ id, name }: { readonly id: string; readonly name?: string | null }): string =>
+  name || id

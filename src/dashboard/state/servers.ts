@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals"
 import { get, request, type Success, segment } from "../api/http.ts"
 import type { Server } from "../api/types.ts"
-import { LIST_FIELDS, type Row, rowOf, titleOf, withSettings } from "./rows.ts"
+import { LIST_FIELDS, type Row, rowOf, titleOf } from "./rows.ts"
 import { whileVisible } from "./whileVisible.ts"
 
 /** Servers that the page holds at most; beyond them, filters are sent to the service. */
@@ -19,7 +19,7 @@ const ONE_BY_ONE = 8
 export const rows = new Map<string, Row>()
 
 /** The name of a server that may be deleted; without a name, its id. */
-export const nameOf = (id: string): string => titleOf(rows.get(id) ?? { id, name: "" })
+export const nameOf = (id: string): string => titleOf(rows.get(id) ?? { id })
 
 /** Grows with each change of a row. */
 export const changes = signal(0)
@@ -140,7 +140,7 @@ const readPage = async (after: string): Promise<string> => {
   if (!reply.ok) return reply.code === 304 ? (before?.last ?? "") : ""
   for (const server of reply.body) {
     const row = rows.get(server.id)
-    if (row !== undefined) put(withSettings(row, server))
+    if (row !== undefined) put(rowOf(server, row))
   }
   changed()
   const last = isNotLast(reply) ? (reply.body.at(-1)?.id ?? "") : ""

@@ -3,10 +3,9 @@ import { useState } from "preact/hooks"
 import { useGet } from "../../api/http.ts"
 import { caller, isAdmin } from "../../api/session.ts"
 import type { SettingView, SystemInfo } from "../../api/types.ts"
-import { classes, onText, type View } from "../../dom/el.ts"
-import { icon } from "../../dom/icons.tsx"
-import { chip, drawReply, empty, listing, tabList } from "../../parts/parts.tsx"
-import { addressOf } from "../../state/router.ts"
+import { classes, type View } from "../../dom/el.ts"
+import { chips, drawReply, empty, listing, pageHead, searchField, tabList } from "../../parts/parts.tsx"
+import { addressOf, titles } from "../../state/router.ts"
 import { KeysPage } from "./KeysPage.tsx"
 import { QuotasPage } from "./QuotasPage.tsx"
 import { WebhooksPage } from "./WebhooksPage.tsx"
@@ -47,22 +46,16 @@ const SettingsPage = (): View => {
   return (
     <div class="stack admin">
       <div class="across admin-head">
-        <label class="search">
-          {icon("search")}
-          <span class="unseen">Search settings</span>
-          <input
-            type="search"
-            placeholder="Search settings"
-            autocomplete="off"
-            spellcheck={false}
-            value={words}
-            onInput={onText(setWords)}
-          />
-        </label>
-        <div class="across chips" role="group" aria-label="Filter by origin">
-          {chip({ text: "All", count: all.length, isChosen: !onlySet, onChoose: () => setOnlySet(false) })}
-          {chip({ text: "Changed", count: set, isChosen: onlySet, onChoose: () => setOnlySet(true) })}
-        </div>
+        {searchField("Search settings", { value: words, onWords: setWords })}
+        {chips({
+          name: "Filter by origin",
+          chosen: onlySet,
+          choices: [
+            [false, "All", all.length],
+            [true, "Changed", set]
+          ],
+          onChoose: setOnlySet
+        })}
         <span class="grow" />
         {system?.ok === true && (
           <span class="muted">{`Muster ${system.body.version} on ${system.body.system.os}, ${system.body.system.architecture}`}</span>
@@ -82,7 +75,6 @@ const SettingsPage = (): View => {
 }
 
 const parts = { keys: KeysPage, quotas: QuotasPage, webhooks: WebhooksPage, settings: SettingsPage } as const
-const names = { keys: "Keys", quotas: "Quotas", webhooks: "Webhooks", settings: "Settings" } as const
 
 export type AdminPart = keyof typeof parts
 
@@ -90,13 +82,11 @@ export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
   const known = caller.value
   return (
     <div>
-      <div class="across page-head">
-        <h1>Admin</h1>
-      </div>
+      {pageHead("Admin", "")}
       {tabList(
         "Parts of the administration",
         (["keys", "quotas", "webhooks", "settings"] as const).map((one) => ({
-          text: names[one],
+          text: titles[one],
           address: addressOf[one],
           isShown: one === part
         }))

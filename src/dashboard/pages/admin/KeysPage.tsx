@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks"
-import { segment, useGet } from "../../api/http.ts"
-import { caller } from "../../api/session.ts"
-import type { Key, KeyScope } from "../../api/types.ts"
+import { request, segment, useGet } from "../../api/http.ts"
+import { caller, limitsOf, quotaText } from "../../api/session.ts"
+import type { Key, KeyScope, NamedQuota, Right } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { counted, dateTime } from "../../dom/format.ts"
-import { confirmRemoval, openDialog } from "../../parts/Dialog.tsx"
-import { checkField } from "../../parts/fieldInput.tsx"
+import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { bodyOf, checkField, checks, type Field, field, useForm } from "../../parts/form.tsx"
 import {
   action,
   adminHead,
@@ -16,9 +16,7 @@ import {
   shownSecret,
   status
 } from "../../parts/parts.tsx"
-import { labelText } from "../../state/rows.ts"
 import { useTick } from "../../state/whileVisible.ts"
-import { type NewKey, NewKeyDialog } from "./NewKey.tsx"
 
 const EVERY = 15_000
 
@@ -36,21 +34,83 @@ const standard: Readonly<Record<KeyScope, string>> = {
   Node: "one node"
 }
 
-const limitsOf = ({
-  blueprints,
-  labels = {},
-  max_memory,
-  max_servers,
-  quota,
-  servers
-}: Key): ReadonlyArray<string> => [
-  ...(servers === undefined ? [] : [counted(servers.length, "server")]),
-  ...(blueprints ?? []).map((id) => `blueprint ${id}`),
-  ...Object.entries(labels).map(([name, value]) => labelText(name, value)),
-  ...(max_servers === undefined ? [] : [`at most ${counted(max_servers, "server")}`]),
-  ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`]),
-  ...(quota === undefined ? [] : [`quota ${quota}`])
+const scopes: ReadonlyArray<readonly [KeyScope, string]> = [
+  ["AppAdmin", "AppAdmin: everything"],
+  ["Operator", "Operator: servers, with chosen rights"],
+  ["ReadOnly", "ReadOnly: reads and streams"],
+  ["Metrics", "Metrics: /metrics only"],
+  ["Node", "Node: registers one node"]
 ]
+
+/** The rights of an `Operator` key, and what each allows; `read` is in all of them. */
+const rights: ReadonlyArray<readonly [Right, string]> = [
+  ["power", "All power actions"],
+  ["start", "Start"],
+  ["stop", "Stop"],
+  ["restart", "Restart"],
+  ["kill", "Kill"],
+  ["pause", "Pause, continue"],
+  ["console", "Open consoles"],
+  ["commands", "Send commands"],
+  ["change", "Change, upgrade, roll out, drain"],
+  ["create", "Create servers"],
+  ["delete", "Delete servers"]
+]
+
+/** The fields of a new key, as far as its scope has them; an empty limit limits nothing. */
+const everyKey = [
+  field("text", "name", "Name", "The program or person that has it."),
+  field("choice", "scope", "Scope", "", { choices: scopes }),
+  field("number", "expires_in", "Valid for, days", "Empty: until it is revoked.", { unit: 24 * 3600 })
+]
+const restrictions = [
+  field("names", "servers", "Servers", "Ids, separated by spaces."),
+  field("names", "blueprints", "Blueprints", "Ids, separated by spaces."),
+  field("pairs", "labels", "Labels", "One key=value a line.")
+]
+const ofOperators = (quotas: ReadonlyArray<NamedQuota>): ReadonlyArray<Field> => [
+  field("number", "max_servers", "Most servers", "That it has created and that exist."),
+  field("number", "max_memory", "Most memory, MiB", "The sum of their memory limits."),
+  ...(quotas.length === 0
+    ? []
+    : [
+        field("choice", "quota", "Shared quota", "Its keys count together.", {
+          choices: [
+            ["", "None"],
+            ...quotas.map((quota) => [quota.name, `${quota.name}: ${quotaText(quota)}`] as const)
+          ]
+        })
+      ])
+]
+
+type NewKey = Key & { readonly key: string }
+
+const NewKeyDialog = (props: { readonly onCreated: (key: NewKey) => void }): View => {
+  const { inputs, texts } = useForm({ scope: "Operator" })
+  const [allow, setAllow] = useState<ReadonlyArray<Right>>(["power", "console", "commands", "change"])
+  const quotas = useGet<ReadonlyArray<NamedQuota>>("/api/quotas")
+  const isOperator = texts.scope === "Operator"
+  const limits = [
+    ...(isOperator || texts.scope === "ReadOnly" ? restrictions : []),
+    ...(isOperator ? ofOperators(quotas?.ok === true ? quotas.body : []) : [])
+  ]
+  const body = { ...bodyOf([...everyKey, ...limits], texts), ...(isOperator && { allow }) }
+  return (
+    <FormDialog
+      title="New key"
+      button="Create the key"
+      whyNot={texts.name?.trim() ? undefined : "Enter a name first."}
+      onSubmit={() => request<NewKey>("POST", "/api/keys", { body })}
+      onDone={props.onCreated}
+      class="is-wide"
+    >
+      {inputs(everyKey)}
+      {isOperator && checks({ name: "Rights", choices: rights, chosen: allow, onChange: setAllow })}
+      {limits.length > 0 && <p class="muted">Limits. An empty one limits nothing; a server must meet all.</p>}
+      {limits.length > 0 && inputs(limits)}
+    </FormDialog>
+  )
+}
 
 const Row = (key: Key, now: number, onChanged: () => void): View => {
   const [word, colour] = stateOf(key, now)
@@ -69,7 +129,9 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
         <span class="tag">{key.scope}</span>
       </td>
       <td>
-        <div class="labels">{[allowed, ...limitsOf(key)].map(label)}</div>
+        <div class="labels">
+          {[allowed, ...limitsOf(key), ...(key.quota === undefined ? [] : [`quota ${key.quota}`])].map(label)}
+        </div>
       </td>
       <td>
         <time dateTime={key.created_at}>{dateTime(key.created_at)}</time>
@@ -110,15 +172,14 @@ export const KeysPage = (): View => {
   const shown = withPast ? all : valid
   const past = all.length - valid.length
   const create = () =>
-    openDialog((onClose) => (
+    openDialog(
       <NewKeyDialog
-        onClose={onClose}
         onCreated={(key) => {
           setCreated(key)
           again()
         }}
       />
-    ))
+    )
   return (
     <div class="stack admin">
       {adminHead(

@@ -1,11 +1,10 @@
-import { useState } from "preact/hooks"
 import { request, segment, useGet } from "../../api/http.ts"
 import { amounts } from "../../api/session.ts"
 import type { NamedQuota } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { FieldInput, numberIn, useForm } from "../../parts/fieldInput.tsx"
+import { bodyOf, field, useForm } from "../../parts/form.tsx"
 import { action, adminHead, drawReply, empty, listing } from "../../parts/parts.tsx"
 import { useTick } from "../../state/whileVisible.ts"
 
@@ -18,42 +17,34 @@ const titles = {
   max_disk: "Most disk, MB"
 } as const
 
+const nameField = field("text", "name", "Name", "Such as team-a.")
+const limits = amounts.map(([max]) => field("number", max, titles[max], "Empty: no limit."))
+
 const pathOf = ({ name }: NamedQuota): string => `/api/quotas/${segment(name)}`
 
 const QuotaDialog = (props: {
   readonly quota: NamedQuota | undefined
-  readonly onClose: () => void
   readonly onStored: () => void
 }): View => {
-  const { onClose, onStored, quota } = props
-  const [name, setName] = useState("")
-  const { field, values: texts } = useForm(
-    (): Readonly<Record<string, string>> =>
-      Object.fromEntries(amounts.map(([max]) => [max, String(quota?.[max] ?? "")]))
+  const { onStored, quota } = props
+  const { inputs, texts } = useForm(() =>
+    Object.fromEntries(amounts.map(([max]) => [max, String(quota?.[max] ?? "")]))
   )
-  const submit = () => {
-    // Null removes a limit.
-    const limits = Object.entries(texts).map(([max, text]) => [max, text === "" ? null : numberIn(text)])
-    const body = Object.fromEntries(limits)
-    return quota === undefined
-      ? request("POST", "/api/quotas", { body: { name: name.trim(), ...body } })
-      : request("PATCH", pathOf(quota), { body })
-  }
+  // Null removes a limit.
+  const body = bodyOf(quota === undefined ? [nameField, ...limits] : limits, texts, true)
   return (
     <FormDialog
       title={quota === undefined ? "New quota" : `Change ${quota.name}`}
       button={quota === undefined ? "Create the quota" : "Store"}
-      whyNot={quota === undefined && name.trim() === "" ? "Enter a name first." : undefined}
-      onSubmit={submit}
+      whyNot={quota === undefined && !texts.name?.trim() ? "Enter a name first." : undefined}
+      onSubmit={() =>
+        quota === undefined
+          ? request("POST", "/api/quotas", { body })
+          : request("PATCH", pathOf(quota), { body })
+      }
       onDone={onStored}
-      onClose={onClose}
     >
-      {quota === undefined && (
-        <FieldInput label="Name" hint="Such as team-a." kind="text" value={name} onChange={setName} />
-      )}
-      <div class="fields">
-        {amounts.map(([max]) => field(max, titles[max], "Empty: no limit.", { kind: "number" }))}
-      </div>
+      {inputs(quota === undefined ? [nameField, ...limits] : limits)}
     </FormDialog>
   )
 }
@@ -87,8 +78,7 @@ const Row = (quota: NamedQuota, edit: (quota: NamedQuota) => void, onChanged: ()
 export const QuotasPage = (): View => {
   const [tick, again] = useTick(EVERY)
   const reply = useGet<ReadonlyArray<NamedQuota>>("/api/quotas", tick)
-  const edit = (quota?: NamedQuota) =>
-    openDialog((onClose) => <QuotaDialog quota={quota} onClose={onClose} onStored={again} />)
+  const edit = (quota?: NamedQuota) => openDialog(<QuotaDialog quota={quota} onStored={again} />)
   return (
     <div class="stack admin">
       {adminHead(reply?.ok === true ? counted(reply.body.length, "quota") : "", "New quota", () => edit())}

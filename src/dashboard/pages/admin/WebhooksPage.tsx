@@ -1,17 +1,17 @@
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
 import { request, segment, useGet } from "../../api/http.ts"
-import type { Webhook, WebhookDelivery } from "../../api/types.ts"
-import { onText, type View } from "../../dom/el.ts"
+import type { Webhook, WebhookDelivery, WebhookTopic } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
 import { count, counted, dateTime } from "../../dom/format.ts"
 import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { eventItem } from "../../parts/eventList.tsx"
-import { numberIn } from "../../parts/fieldInput.tsx"
+import { bodyOf, checks, field, useForm } from "../../parts/form.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
 import {
   action,
   adminHead,
-  chip,
+  chips,
   drawReply,
   empty,
   fact,
@@ -21,41 +21,87 @@ import {
 } from "../../parts/parts.tsx"
 import { done, failed } from "../../state/notices.ts"
 import { useTick } from "../../state/whileVisible.ts"
-import { type NewWebhook, WebhookDialog } from "./WebhookDialog.tsx"
 
 const colours = { active: "running", retrying: "starting", parked: "unknown" } as const
 
 const pathOf = ({ id }: Webhook): string => `/api/webhooks/${segment(id)}`
 
-const Replay = (props: {
-  readonly webhook: Webhook
-  readonly onClose: () => void
-  readonly onChanged: () => void
+type NewWebhook = Webhook & { readonly secret: string }
+
+const topics: ReadonlyArray<readonly [WebhookTopic, string]> = [
+  ["status", "Changes of the status"],
+  ["crash", "Crashes"],
+  ["deleted", "Deletions"],
+  ["install", "Installations"],
+  ["expiring", "Expiries, 60 s before"],
+  ["problem", "Refused starts"]
+]
+
+const formats = [
+  ["json", "JSON: the message of the streams"],
+  ["discord", "Discord: a line of text"],
+  ["slack", "Slack: a line of text"]
+] as const
+
+const settings = [
+  field("text", "url", "Address", "http or https; private addresses need MUSTER_WEBHOOK_ALLOW_PRIVATE=true."),
+  field("choice", "format", "Format", "", { choices: formats }),
+  field("text", "blueprint_id", "Blueprint", "Only events of its servers. Empty: all."),
+  field("text", "label", "Label", "Only servers with k=v, k!=v, k or !k. Empty: all."),
+  field("text", "description", "Description", "One line for people.")
+]
+
+const WebhookDialog = (props: {
+  readonly webhook?: Webhook
+  readonly onStored: (webhook: Webhook | NewWebhook) => void
 }): View => {
-  const { onChanged, onClose, webhook } = props
-  const [cursor, setCursor] = useState(String(webhook.cursor))
+  const { onStored, webhook } = props
+  const { inputs, texts } = useForm(() => {
+    const { blueprint_id = "", description = "", format = "json", label = "", url = "" } = webhook ?? {}
+    return { blueprint_id, description, format, label, url }
+  })
+  const [chosen, setChosen] = useState<ReadonlyArray<WebhookTopic>>(
+    webhook?.topics ?? ["status", "crash", "deleted"]
+  )
+  const noTopic = chosen.length === 0 ? "Choose a topic first." : undefined
+  // In a change, null removes a condition.
+  const body = { ...bodyOf(settings, texts, webhook !== undefined), topics: chosen }
+  return (
+    <FormDialog<Webhook | NewWebhook>
+      title={webhook === undefined ? "New webhook" : `Change ${webhook.id}`}
+      button={webhook === undefined ? "Create the webhook" : "Store"}
+      whyNot={texts.url?.trim() ? noTopic : "Enter an address first."}
+      onSubmit={() =>
+        webhook === undefined
+          ? request<NewWebhook>("POST", "/api/webhooks", { body })
+          : request<Webhook>("PATCH", pathOf(webhook), { body })
+      }
+      onDone={onStored}
+      class="is-wide"
+    >
+      {inputs(settings)}
+      {checks({ name: "Topics", choices: topics, chosen, onChange: setChosen })}
+    </FormDialog>
+  )
+}
+
+const Replay = (props: { readonly webhook: Webhook; readonly onChanged: () => void }): View => {
+  const { onChanged, webhook } = props
+  const cursor = [field("number", "cursor", "Events after")]
+  const { inputs, texts } = useForm({ cursor: String(webhook.cursor) })
   return (
     <FormDialog
       title={`Replay ${webhook.id}`}
       button="Replay"
-      whyNot={cursor === "" ? "Enter a cursor first." : undefined}
-      onSubmit={() => request("POST", `${pathOf(webhook)}/replay`, { body: { cursor: numberIn(cursor) } })}
+      whyNot={texts.cursor === "" ? "Enter a cursor first." : undefined}
+      onSubmit={() => request("POST", `${pathOf(webhook)}/replay`, { body: bodyOf(cursor, texts) })}
       onDone={() => {
-        done(`${webhook.id} delivers the events after ${cursor}`)
+        done(`${webhook.id} delivers the events after ${texts.cursor}`)
         onChanged()
       }}
-      onClose={onClose}
     >
       <p>{`All events up to ${webhook.cursor} are delivered. The webhook delivers those after a cursor again, and a parked one continues.`}</p>
-      <label class="field">
-        <span>Events after</span>
-        <input
-          value={cursor}
-          inputMode="numeric"
-          autocomplete="off"
-          onInput={onText((text) => setCursor(text.replace(/\D/g, "")))}
-        />
-      </label>
+      {inputs(cursor)}
     </FormDialog>
   )
 }
@@ -65,14 +111,12 @@ const itemsOf = (webhook: Webhook, onChanged: () => void): ReadonlyArray<MenuIte
   return [
     {
       text: "Replay…",
-      onChoose: () =>
-        openDialog((onClose) => <Replay webhook={webhook} onClose={onClose} onChanged={onChanged} />)
+      onChoose: () => openDialog(<Replay webhook={webhook} onChanged={onChanged} />)
     },
     {
       text: "Change…",
       whyNot,
-      onChoose: () =>
-        openDialog((onClose) => <WebhookDialog webhook={webhook} onClose={onClose} onStored={onChanged} />)
+      onChoose: () => openDialog(<WebhookDialog webhook={webhook} onStored={onChanged} />)
     },
     {
       text: "Delete…",
@@ -114,20 +158,15 @@ const Deliveries = ({ again, id }: { readonly id: string; readonly again: number
     const shown = onlyFailed ? failures : all
     return (
       <div class="stack deliveries">
-        <div class="across chips" role="group" aria-label="Filter deliveries">
-          {chip({
-            text: "All",
-            count: all.length,
-            isChosen: !onlyFailed,
-            onChoose: () => setOnlyFailed(false)
-          })}
-          {chip({
-            text: "Failed",
-            count: failures.length,
-            isChosen: onlyFailed,
-            onChoose: () => setOnlyFailed(true)
-          })}
-        </div>
+        {chips({
+          name: "Filter deliveries",
+          chosen: onlyFailed,
+          choices: [
+            [false, "All", all.length],
+            [true, "Failed", failures.length]
+          ],
+          onChoose: setOnlyFailed
+        })}
         {shown.length === 0 ? (
           <p class="muted">{onlyFailed ? "No delivery has failed." : "Nothing was delivered yet."}</p>
         ) : (
@@ -204,15 +243,14 @@ export const WebhooksPage = (): View => {
   const reply = useGet<ReadonlyArray<Webhook>>("/api/webhooks", tick)
   const all = reply?.ok === true ? reply.body : []
   const create = () =>
-    openDialog((onClose) => (
+    openDialog(
       <WebhookDialog
-        onClose={onClose}
         onStored={(webhook) => {
           if ("secret" in webhook) setCreated(webhook)
           again()
         }}
       />
-    ))
+    )
   return (
     <div class="stack admin">
       {adminHead(reply?.ok === true ? counted(all.length, "webhook") : "", "New webhook", create)}

@@ -1,71 +1,34 @@
-import { useEffect, useMemo, useState } from "preact/hooks"
-import { type Reply, request } from "../../api/http.ts"
+import { useMemo, useState } from "preact/hooks"
+import { type Reply, request, useReply } from "../../api/http.ts"
 import { caller, useBlueprints, whyNot } from "../../api/session.ts"
-import type { Blueprint, CreationPlan, Server } from "../../api/types.ts"
+import type { Blueprint, CreationPlan, NodeDetail, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
-import { mebibytes } from "../../dom/format.ts"
-import { checkField, type FieldKind, numberIn, useForm } from "../../parts/fieldInput.tsx"
-import { action, backToList, empty } from "../../parts/parts.tsx"
+import { bytes, counted, mebibytes, percent } from "../../dom/format.ts"
+import { icon } from "../../dom/icons.tsx"
+import { bodyOf, checkField, type Field, field, pairsText, problemIn, useForm } from "../../parts/form.tsx"
+import { action, backToList, drawReply, empty, fact } from "../../parts/parts.tsx"
 import { listAddress } from "../../state/filter.ts"
 import { nodes } from "../../state/nodes.ts"
 import { done } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { rowOf } from "../../state/rows.ts"
 import { changed, put } from "../../state/servers.ts"
-import { CONFIGS_HINT, configsOf, pairsOf, pairsText, problemOf, saveChoices } from "../server/fields.ts"
-import { Plan } from "./Plan.tsx"
+import { configs, expiry, labels, save, version } from "../server/fields.ts"
 
-interface Form {
-  readonly blueprint: string
-  readonly name: string
-  readonly node: string
-  readonly memory: string
-  readonly version: string
-  readonly save: string
-  readonly expires: string
-  readonly labels: string
-  readonly env: string
-  readonly configs: string
-  readonly start: boolean
-}
-
-const emptyForm: Form = {
-  blueprint: "",
-  name: "",
-  node: "",
-  memory: "",
-  version: "",
-  save: "",
-  expires: "",
-  labels: "",
-  env: "",
-  configs: "",
-  start: true
-}
-
-const given = <A,>(text: string, value: (text: string) => A, key: string): Record<string, A> =>
-  text.trim() === "" ? {} : { [key]: value(text.trim()) }
-
-const record = (text: string) => Object.fromEntries(pairsOf(text))
-
-const bodyOf = (form: Form): Record<string, unknown> => {
-  const overrides = {
-    ...given(form.memory, (text) => ({ memory_limit: numberIn(text) }), "limits"),
-    ...given(form.version, String, "version"),
-    ...given(form.save, (text) => text === "true", "save"),
-    ...given(form.env, record, "env"),
-    ...given(form.configs, configsOf, "configs")
-  }
-  return {
-    blueprint_id: form.blueprint,
-    start: form.start,
-    ...given(form.name, String, "name"),
-    ...given(form.node, String, "node_id"),
-    ...given(form.labels, record, "labels"),
-    ...given(form.expires, (text) => numberIn(text, 3600), "expires_in"),
-    ...(Object.keys(overrides).length > 0 && { overrides })
-  }
-}
+/** The fields of a new server; the others are its blueprint, and whether it starts. */
+const fieldsWith = (nodes: ReadonlyArray<NodeDetail>): ReadonlyArray<Field> => [
+  field("text", "name", "Name", "Optional; need not be unique."),
+  field("choice", "node_id", "Node", "The load balancer chooses unless you do.", {
+    choices: [["", "Chosen by the load balancer"], ...nodes.map(({ id, name }) => [id, name] as const)]
+  }),
+  field("number", "overrides.limits.memory_limit", "Memory, MiB", "Empty: that of the blueprint."),
+  version,
+  save("Keep it when it stops"),
+  expiry("Empty: never."),
+  labels,
+  field("pairs", "overrides.env", "Environment variables", "One NAME=value a line."),
+  configs
+]
 
 /** Milliseconds after the last key before the service is asked what it would do. */
 const SETTLE = 250
@@ -73,32 +36,6 @@ const SETTLE = 250
 /** 128 random bits; `randomUUID` exists on pages over HTTPS only. */
 const makeKey = (): string =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-")
-
-const isUnfit = (plan: Reply<CreationPlan> | undefined): boolean =>
-  plan?.ok === true && plan.body.node_id === null
-
-const usePlan = (values: Form): Reply<CreationPlan> | undefined => {
-  const [plan, setPlan] = useState<Reply<CreationPlan> | undefined>(undefined)
-  const body = JSON.stringify(bodyOf(values))
-  useEffect(() => {
-    if (values.blueprint === "" || whyNot("create") !== undefined) return
-    const stop = new AbortController()
-    const timer = setTimeout(() => {
-      void request<CreationPlan>("POST", "/api/servers?dry_run=true", {
-        body: JSON.parse(body),
-        signal: stop.signal
-      }).then((reply) => {
-        if (!stop.signal.aborted) setPlan(reply)
-      })
-    }, SETTLE)
-    return () => {
-      clearTimeout(timer)
-      stop.abort()
-    }
-    // A node that was full may have room when the nodes are read again.
-  }, [body, isUnfit(plan) ? nodes.value : undefined])
-  return plan
-}
 
 /** Returns why the service would not create the server, if it has said so. */
 const planProblem = (plan: Reply<CreationPlan> | undefined): string | undefined => {
@@ -120,40 +57,38 @@ const blueprintCard = (blueprint: Blueprint, isChosen: boolean, choose: () => vo
   </label>
 )
 
-/** The form of a new server; `cannot`: why it cannot be created now. */
 const CreationForm = (props: {
   readonly blueprints: ReadonlyArray<Blueprint>
-  readonly form: ReturnType<typeof useForm<Form>>
+  readonly fields: ReadonlyArray<Field>
+  readonly form: ReturnType<typeof useForm>
+  readonly body: Readonly<Record<string, unknown>>
   readonly plan: Reply<CreationPlan> | undefined
 }): View => {
-  const { blueprints, plan } = props
-  const { field, set, values } = props.form
+  const { blueprints, body, fields, plan } = props
+  const { inputs, set, texts } = props.form
+  const { blueprint_id = "", name = "", start = "true" } = texts
   const [problem, setProblem] = useState("")
   const [isBusy, setBusy] = useState(false)
   // A repetition after a lost response creates no second server.
-  const idempotencyKey = useMemo(makeKey, [values])
+  const idempotencyKey = useMemo(makeKey, [texts])
   const create = async () => {
     setBusy(true)
     setProblem("")
     const reply = await request<Server>("POST", "/api/servers", {
-      body: bodyOf(values),
+      body,
       headers: { "idempotency-key": idempotencyKey }
     })
     setBusy(false)
     if (!reply.ok) return setProblem(`${reply.detail} ${reply.hint}`)
-    put(rowOf({ ...reply.body, status: "installing", name: values.name === "" ? null : values.name }))
+    put(rowOf({ ...reply.body, status: "installing", name: name === "" ? null : name }))
     changed()
-    done(`Created ${values.name === "" ? reply.body.id : values.name}`)
+    done(`Created ${name === "" ? reply.body.id : name}`)
     go(addressOf.server(reply.body.id))
   }
-  const checked = (name: "memory" | "expires" | "configs", label: string, hint: string, kind: FieldKind) =>
-    field(name, label, hint, { kind, problem: problemOf(kind, values[name]) })
   const cannot =
     whyNot("create") ??
-    problemOf("configs", values.configs) ??
-    problemOf("number", values.memory) ??
-    problemOf("number", values.expires) ??
-    (values.blueprint === "" ? "Choose a blueprint first." : planProblem(plan))
+    problemIn(fields, texts) ??
+    (blueprint_id === "" ? "Choose a blueprint first." : planProblem(plan))
   return (
     <form
       class="stack card panel"
@@ -165,33 +100,19 @@ const CreationForm = (props: {
       <fieldset class="blueprints">
         <legend>Blueprint</legend>
         {blueprints.map((blueprint) =>
-          blueprintCard(blueprint, values.blueprint === blueprint.metadata.id, () =>
-            set({ blueprint: blueprint.metadata.id })
+          blueprintCard(blueprint, blueprint_id === blueprint.metadata.id, () =>
+            set("blueprint_id", blueprint.metadata.id)
           )
         )}
       </fieldset>
-      <div class="fields">
-        {field("name", "Name", "Optional; need not be unique.")}
-        {field("node", "Node", "The load balancer chooses unless you do.", {
-          kind: "choice",
-          choices: [
-            ["", "Chosen by the load balancer"],
-            ...nodes.value.map(({ id, name }) => [id, name] as const)
-          ]
-        })}
-        {checked("memory", "Memory, MiB", "Empty: that of the blueprint.", "number")}
-        {field("version", "Version", "Empty: that of the blueprint.")}
-        {field("save", "Keep it when it stops", "", { kind: "choice", choices: saveChoices })}
-        {checked("expires", "Delete in, hours", "Empty: never.", "number")}
-        {field("labels", "Labels", "One key=value a line.", { kind: "pairs" })}
-        {field("env", "Environment variables", "One NAME=value a line.", { kind: "pairs" })}
-        {checked("configs", "Config patches", CONFIGS_HINT, "configs")}
-      </div>
-      {checkField("Start it once it is installed", values.start, () => set({ start: !values.start }))}
+      {inputs(fields)}
+      {checkField("Start it once it is installed", start === "true", () =>
+        set("start", String(start !== "true"))
+      )}
       <p class="problem" role="alert">
         {problem}
       </p>
-      {isUnfit(plan) && <p class="problem">{planProblem(plan)}</p>}
+      {plan?.ok === true && plan.body.node_id === null && <p class="problem">{planProblem(plan)}</p>}
       <div class="across form-actions">
         <div class="grow" />
         {action({ text: "Cancel", class: "ghost", onClick: () => go(listAddress()) })}
@@ -206,11 +127,103 @@ const CreationForm = (props: {
   )
 }
 
+const runTexts = {
+  unless_stopped: "starts if it was up",
+  always: "starts always",
+  manual: "stays offline"
+} as const
+
+const Definition = ({ definition }: CreationPlan): View => (
+  <dl class="facts">
+    {fact("Software", `${definition.software} ${definition.version}`)}
+    {definition.image !== "" && fact("Image", definition.image)}
+    {fact("Runs as", definition.runtimes.join(" or "))}
+    {fact("Memory", mebibytes(definition.limits.memory_limit ?? 0))}
+    {fact("Ports", String(definition.ports))}
+    {fact("When it stops", definition.save ? "is kept" : "is deleted")}
+    {fact(
+      "After a crash",
+      !definition.save ? "is deleted" : definition.restart.on_crash ? "starts again" : "stays offline"
+    )}
+    {definition.save && fact("After a restart of its node", runTexts[definition.run ?? "unless_stopped"])}
+  </dl>
+)
+
+const Candidates = ({ candidates, node_id }: CreationPlan): View => (
+  <ul class="stack candidates" tabIndex={0} aria-label="Nodes">
+    {candidates.map((node) => (
+      <li
+        key={node.node_id}
+        class={classes("candidate", node.node_id === node_id && "is-chosen", !node.fits && "is-unfit")}
+      >
+        <div class="across candidate-head">
+          {icon(node.fits ? "check" : "close")}
+          <span class="node-name">{node.node_name}</span>
+          {node.node_id === node_id && <span class="tag">chosen</span>}
+          <span class="grow" />
+          <span class="muted small">{`${percent(node.share)} reserved`}</span>
+        </div>
+        <p class="muted small">
+          {node.fits
+            ? `${bytes(node.memory_free_bytes)} of memory, ${bytes(node.disk_free_bytes)} of disk and ${counted(node.ports_free, "port")} free`
+            : (node.reason ?? "does not fit")}
+        </p>
+      </li>
+    ))}
+  </ul>
+)
+
+const Plan = (props: {
+  readonly isChosen: boolean
+  readonly plan: Reply<CreationPlan> | undefined
+}): View => {
+  const { isChosen, plan } = props
+  return (
+    <aside class="stack card panel plan" aria-live="polite" aria-label="Placement and definition">
+      <h2>What happens</h2>
+      {!isChosen ? (
+        <p class="muted">
+          Choose a blueprint. The service then says which node would run the server, and why no other.
+        </p>
+      ) : plan === undefined ? (
+        <p class="muted">Asking the service</p>
+      ) : !plan.ok ? (
+        <p class="problem">{`${plan.detail} ${plan.hint}`}</p>
+      ) : (
+        [
+          plan.body.node_id === null && <p class="problem">No node fits.</p>,
+          plan.body.warnings.map((warning) => (
+            <p key={warning} class="note">
+              {warning}
+            </p>
+          )),
+          <h3>Nodes</h3>,
+          Candidates(plan.body),
+          <h3>Definition</h3>,
+          Definition(plan.body)
+        ]
+      )}
+    </aside>
+  )
+}
+
 export const CreatePage = (): View => {
   const blueprints = useBlueprints()
-  const form = useForm<Form>(() => ({ ...emptyForm, labels: pairsText(caller.value?.labels) }))
-  const plan = usePlan(form.values)
+  const form = useForm(() => ({ labels: pairsText(caller.value?.labels) }))
+  const fields = fieldsWith(nodes.value)
+  const { blueprint_id = "", start = "true" } = form.texts
+  const body = { blueprint_id, start: start === "true", ...bodyOf(fields, form.texts) }
   const lacks = whyNot("create")
+  const [isUnfit, setUnfit] = useState(false)
+  const plan = useReply<CreationPlan>(
+    blueprint_id === "" || lacks !== undefined
+      ? undefined
+      : (signal) => request("POST", "/api/servers?dry_run=true", { body, signal }),
+    // A node that was full may have room when the nodes are read again.
+    [JSON.stringify(body), isUnfit ? nodes.value : undefined],
+    { settle: SETTLE }
+  )
+  if (plan?.ok === true && isUnfit !== (plan.body.node_id === null)) setUnfit(!isUnfit)
   return (
     <div>
       <div class="across page-head server-head">
@@ -218,18 +231,19 @@ export const CreatePage = (): View => {
         <h1>New server</h1>
       </div>
       {lacks !== undefined && <p class="note">{lacks}</p>}
-      {blueprints?.ok === false && <p class="problem">{blueprints.detail}</p>}
-      {blueprints?.ok === true && blueprints.body.length === 0 ? (
-        empty(
-          "servers",
-          "No blueprint yet",
-          "A blueprint is a YAML file in the folder of blueprints. Write one, reload, and come back."
+      {drawReply(blueprints, "Loading the blueprints", (all) =>
+        all.length === 0 ? (
+          empty(
+            "servers",
+            "No blueprint yet",
+            "A blueprint is a YAML file in the folder of blueprints. Write one, reload, and come back."
+          )
+        ) : (
+          <div class="create-columns">
+            <CreationForm blueprints={all} fields={fields} form={form} body={body} plan={plan} />
+            <Plan isChosen={blueprint_id !== ""} plan={plan} />
+          </div>
         )
-      ) : (
-        <div class="create-columns">
-          <CreationForm blueprints={blueprints?.ok === true ? blueprints.body : []} form={form} plan={plan} />
-          <Plan isChosen={form.values.blueprint !== ""} plan={plan} />
-        </div>
       )}
     </div>
   )

@@ -2,14 +2,12 @@ import { request, segment } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Rollout, RolloutState, Selector } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
-import { ago, count, counted, dateTime, duration } from "../../dom/format.ts"
+import { ago, count, counted, dateTime, duration, labelText } from "../../dom/format.ts"
 import { confirm } from "../../parts/Dialog.tsx"
 import { serverLink } from "../../parts/eventList.tsx"
 import { action, copyable, label, status } from "../../parts/parts.tsx"
 import { tell } from "../../state/notices.ts"
-import { labelText } from "../../state/rows.ts"
 import { nameOf } from "../../state/servers.ts"
-import { wordsOf } from "./settings.ts"
 
 /** The words of a state, and the status whose colour it has. */
 const states: Readonly<Record<RolloutState, readonly [string, string]>> = {
@@ -161,6 +159,24 @@ const Origin = ({ created_by, revisions, selector }: Rollout): View => (
     </p>
   </div>
 )
+
+const restartWords = {
+  now: "Restarts servers that are up",
+  when_stopped: "Waits for the next start of servers that are up"
+} as const
+const failureWords = {
+  pause: "Pauses after a failure",
+  continue: "Continues after a failure",
+  rollback: "Rolls all servers back after a failure"
+} as const
+
+const wordsOf = ({ canary, max_parallel, notify, on_failure, restart }: Rollout): ReadonlyArray<string> => [
+  `${counted(max_parallel, "server")} at a time`,
+  ...(canary === undefined ? [] : [`Paused after ${counted(canary, "server")}`]),
+  restartWords[restart],
+  ...(notify === undefined ? [] : [`Line before a restart: ${notify}`]),
+  failureWords[on_failure]
+]
 
 export const RolloutCard = (props: {
   readonly rollout: Rollout

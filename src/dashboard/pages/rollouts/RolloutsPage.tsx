@@ -3,7 +3,7 @@ import { useGet } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Rollout } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { action, drawReply, empty } from "../../parts/parts.tsx"
+import { action, drawReply, empty, pageHead } from "../../parts/parts.tsx"
 import { useTick } from "../../state/whileVisible.ts"
 import { showNewRollout } from "./newRollout.tsx"
 import { isUnfinished, RolloutCard } from "./RolloutCard.tsx"
@@ -14,22 +14,14 @@ const IDLE = 10_000
 const PAGE = 20
 const MOST = 100
 
-const start = (className: string) =>
+const start = () =>
   action({
     text: "New rollout",
     icon: "plus",
-    class: className,
+    class: "primary",
     whyNot: whyNot("change"),
     onClick: () => showNewRollout()
   })
-
-const Rollouts = (props: { readonly all: ReadonlyArray<Rollout>; readonly onChanged: () => void }): View => (
-  <div class="rollouts">
-    {props.all.map((rollout) => (
-      <RolloutCard key={rollout.id} rollout={rollout} now={Date.now()} onChanged={props.onChanged} />
-    ))}
-  </div>
-)
 
 /** The rollouts, newest first; those under way are followed. */
 export const RolloutsPage = (): View => {
@@ -42,22 +34,26 @@ export const RolloutsPage = (): View => {
   if (reply !== undefined && isBusy !== hasUnfinished) setBusy(hasUnfinished)
   return (
     <div>
-      <div class="across page-head">
-        <h1>Rollouts</h1>
-        <span class="muted">Today’s definitions for many servers, a few at a time</span>
-        <span class="grow" />
-        {all.length > 0 && start("primary")}
-      </div>
+      {pageHead(
+        "Rollouts",
+        "Today’s definitions for many servers, a few at a time",
+        <span class="grow" />,
+        all.length > 0 && start()
+      )}
       {drawReply(reply, "Loading the rollouts", () =>
         all.length === 0 ? (
           empty(
             "layers",
             "No rollout yet",
             "After a blueprint has changed, a rollout gives the change to its servers. The difference is shown before.",
-            start("primary")
+            start()
           )
         ) : (
-          <Rollouts all={all} onChanged={again} />
+          <div class="rollouts">
+            {all.map((rollout) => (
+              <RolloutCard key={rollout.id} rollout={rollout} now={Date.now()} onChanged={again} />
+            ))}
+          </div>
         )
       )}
       {all.length >= limit && limit < MOST && action({ text: "Show more", onClick: () => setLimit(MOST) })}

@@ -4,26 +4,27 @@ import { whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { dialogActions, show } from "../../parts/Dialog.tsx"
+import { Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
 import { differences } from "../../parts/differences.tsx"
-import { FieldInput } from "../../parts/fieldInput.tsx"
+import { FieldInput, nested, problemIn, type Texts } from "../../parts/form.tsx"
 import { action } from "../../parts/parts.tsx"
 import { done, failed } from "../../state/notices.ts"
-import { bodyOf, changesOf, type FieldChange, fields, problemOf } from "./fields.ts"
-import { showUpgrade } from "./upgrade.tsx"
+import { changesOf, type FieldChange, fields } from "./fields.ts"
+import { showUpgrade } from "./PowerButtons.tsx"
 
 /** The form with the fields of a server; the difference is shown before it is stored. */
 export const Changes = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
   // The input stays when the server changes meanwhile.
-  const [texts, setTexts] = useState<Readonly<Record<string, string>>>({})
+  const [texts, setTexts] = useState<Texts>({})
   const lacks = whyNot("change")
   const changes = changesOf(props.server, texts)
-  const problem = fields
-    .map(({ kind, path }) => problemOf(kind, texts[path] ?? ""))
-    .find((one) => one !== undefined)
+  const problem = problemIn(
+    fields.map(([field]) => field),
+    texts
+  )
   const store = async (confirmed: ReadonlyArray<FieldChange>) => {
     const reply = await request<Server>("PATCH", `/api/servers/${segment(props.server.id)}`, {
-      body: bodyOf(confirmed)
+      body: nested(confirmed)
     })
     if (!reply.ok) return failed("The server was not changed", reply)
     const { pending = [] } = reply.body
@@ -35,20 +36,18 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
     props.onChanged()
   }
   const review = () =>
-    show(
-      `Change ${props.server.name ?? props.server.id}?`,
-      (close) => [
-        differences(changes),
+    openDialog(
+      <Dialog title={`Change ${props.server.name ?? props.server.id}?`} class="is-wide">
+        {differences(changes)}
         <p class="muted">
           Name, labels and expiry change at once. A server that is up gets other changes at its next start.
-        </p>,
-        dialogActions(close, {
+        </p>
+        {dialogActions({
           text: `Store ${counted(changes.length, "change")}`,
           class: "primary",
           onClick: () => void store(changes)
-        })
-      ],
-      "is-wide"
+        })}
+      </Dialog>
     )
   return (
     <form
@@ -60,17 +59,13 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
     >
       {lacks !== undefined && <p class="note">{`${lacks} The fields can be read only.`}</p>}
       <div class="fields">
-        {fields.map((field) => (
+        {fields.map(([field, read]) => (
           <FieldInput
             key={field.path}
-            label={field.label}
-            hint={field.hint}
-            problem={problemOf(field.kind, texts[field.path] ?? "")}
-            kind={field.kind}
-            choices={field.choices}
+            field={field}
             isReadOnly={lacks !== undefined}
-            value={texts[field.path] ?? field.read(props.server)}
-            onChange={(text: string) => setTexts((before) => ({ ...before, [field.path]: text }))}
+            text={texts[field.path] ?? read(props.server)}
+            onChange={(text) => setTexts((before) => ({ ...before, [field.path]: text }))}
           />
         ))}
       </div>

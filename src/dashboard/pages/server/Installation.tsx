@@ -1,9 +1,10 @@
-import { useEffect, useState } from "preact/hooks"
-import { get, segment } from "../../api/http.ts"
-import type { InstallReport, InstallStep } from "../../api/types.ts"
+import type { ComponentChildren } from "preact"
+import { type Reply, segment, useGet } from "../../api/http.ts"
+import type { InstallReport, InstallStep, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { percent, shortDuration } from "../../dom/format.ts"
-import { onEvent } from "../../state/live.ts"
+import { drawReply } from "../../parts/parts.tsx"
+import { useTick } from "../../state/whileVisible.ts"
 
 const meanings: Readonly<Record<InstallStep["name"], string>> = {
   place: "Choose a node",
@@ -17,6 +18,11 @@ const meanings: Readonly<Record<InstallStep["name"], string>> = {
 
 /** Milliseconds between two readings while the installation runs. */
 const EVERY = 1500
+const IDLE = 30_000
+
+interface Output {
+  readonly data: ReadonlyArray<string>
+}
 
 const Step = (step: InstallStep, failedAt: string | undefined, now: number): View => {
   const isDone = step.finished_at !== undefined
@@ -46,51 +52,15 @@ const Step = (step: InstallStep, failedAt: string | undefined, now: number): Vie
   )
 }
 
-export const Installation = ({ id, readings }: { readonly id: string; readonly readings: number }): View => {
-  const [report, setReport] = useState<InstallReport | undefined>(undefined)
-  const [lines, setLines] = useState<ReadonlyArray<string>>([])
-  const [problem, setProblem] = useState("")
-  const [tick, setTick] = useState(0)
-  const isRunning = report?.phase === "installing" || report?.phase === "pending"
-  useEffect(() => {
-    const stop = new AbortController()
-    const path = `/api/servers/${segment(id)}/install`
-    void get<InstallReport>(`${path}?script=false`, stop.signal).then((reply) => {
-      if (reply.ok) setReport(reply.body)
-      else if (!stop.signal.aborted) setProblem(reply.detail)
-    })
-    void get<{ readonly data: ReadonlyArray<string> }>(`${path}/logs?per_page=1000`, stop.signal).then(
-      (reply) => {
-        if (reply.ok) setLines(reply.body.data)
-      }
-    )
-    return () => stop.abort()
-  }, [id, readings, tick])
-  useEffect(() => {
-    const ended = onEvent(({ Data, Topic }) => {
-      if (Topic === "install" && Data.server_id === id) setTick((before) => before + 1)
-    })
-    const timer = isRunning ? setInterval(() => setTick((before) => before + 1), EVERY) : undefined
-    return () => {
-      ended()
-      clearInterval(timer)
-    }
-  }, [id, isRunning])
-  if (report === undefined)
-    return (
-      <div class="stack card panel">
-        <p class="muted">{problem === "" ? "Loading the installation" : problem}</p>
-      </div>
-    )
-  const steps = report.steps ?? []
-  const failedAt = report.phase === "failed" ? steps.at(-1)?.name : undefined
+const Steps = (report: InstallReport, output: Reply<Output> | undefined): ComponentChildren => {
+  const { phase, steps = [] } = report
+  const failedAt = phase === "failed" ? steps.at(-1)?.name : undefined
+  const lines = output?.ok === true ? output.body.data : []
   return (
-    <div class="stack card panel">
+    <>
       {report.waiting_reason !== undefined && <p class="note">{`It waits: ${report.waiting_reason}`}</p>}
       {steps.length === 0 ? (
-        <p class="muted">
-          {report.phase === "pending" ? "The installation has not begun." : "No step is known."}
-        </p>
+        <p class="muted">{phase === "pending" ? "The installation has not begun." : "No step is known."}</p>
       ) : (
         <ol class="steps" aria-live="polite">
           {steps.map((step) => Step(step, failedAt, Date.now()))}
@@ -104,6 +74,20 @@ export const Installation = ({ id, readings }: { readonly id: string; readonly r
           {lines.join("\n")}
         </pre>
       )}
+    </>
+  )
+}
+
+/** The steps of an installation and the output of its script, read again with each reading of the server. */
+export const Installation = ({ id, reading }: { readonly id: string; readonly reading: Server }): View => {
+  const isRunning = reading.install?.phase === "installing" || reading.install?.phase === "pending"
+  const [tick] = useTick(isRunning ? EVERY : IDLE)
+  const path = `/api/servers/${segment(id)}/install`
+  const report = useGet<InstallReport>(`${path}?script=false`, reading, tick)
+  const output = useGet<Output>(`${path}/logs?per_page=1000`, reading, tick)
+  return (
+    <div class="stack card panel">
+      {drawReply(report, "Loading the installation", (body) => Steps(body, output))}
     </div>
   )
 }

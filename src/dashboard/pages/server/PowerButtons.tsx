@@ -1,17 +1,19 @@
 import { useState } from "preact/hooks"
+import { post, segment, useReply } from "../../api/http.ts"
 import { whyNoPower, whyNot } from "../../api/session.ts"
-import type { Power, Server } from "../../api/types.ts"
+import type { DefinitionChange, Power, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
+import { counted } from "../../dom/format.ts"
 import type { IconName } from "../../dom/icons.tsx"
-import { confirm, Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
-import { askBeforeEnd } from "../../parts/endings.tsx"
-import { checkField } from "../../parts/fieldInput.tsx"
+import { askBeforeEnd, closeDialog, confirm, Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
+import { definitionChanges } from "../../parts/differences.tsx"
+import { checkField } from "../../parts/form.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
-import { action } from "../../parts/parts.tsx"
+import { action, drawReply } from "../../parts/parts.tsx"
 import { act, power, remove } from "../../state/actions.ts"
 import { listAddress } from "../../state/filter.ts"
 import { go } from "../../state/router.ts"
-import { showUpgrade } from "./upgrade.tsx"
+import { titleOf } from "../../state/rows.ts"
 
 interface Choice {
   readonly action: Power
@@ -49,18 +51,48 @@ const choicesOf = ({ install, restart: again, run, status }: Server): ReadonlyAr
   }
 }
 
-const ConfirmDeletion = ({
-  onClose,
-  server
-}: {
-  readonly server: Server
-  readonly onClose: () => void
-}): View => {
+interface Upgrade {
+  readonly changes: ReadonlyArray<DefinitionChange>
+  readonly revision: string
+}
+
+const UpgradeDialog = ({ id }: { readonly id: string }): View => {
+  const plan = useReply(() => post<Upgrade>(`/api/servers/${segment(id)}/upgrade`, { dry_run: true }), [id])
+  const changes = plan?.ok === true ? plan.body.changes : []
+  return (
+    <Dialog title="Upgrade to today’s blueprint" class="is-wide">
+      {drawReply(
+        plan,
+        "Comparing the definitions",
+        () =>
+          changes.length === 0 ? (
+            <p>The server has today’s definition already.</p>
+          ) : (
+            [<p>The server keeps its data, its id and its ports.</p>, definitionChanges(changes)]
+          ),
+        true
+      )}
+      {changes.length === 0 ? (
+        <div class="dialog-actions">{action({ text: "Close", onClick: closeDialog })}</div>
+      ) : (
+        dialogActions({
+          text: `Upgrade with ${counted(changes.length, "change")}`,
+          class: "primary",
+          onClick: () => void act(id, "upgrade", "Upgrade requested", {})
+        })
+      )}
+    </Dialog>
+  )
+}
+
+export const showUpgrade = (id: string): void => openDialog(<UpgradeDialog id={id} />)
+
+const ConfirmDeletion = ({ server }: { readonly server: Server }): View => {
   const [isForced, setForced] = useState(false)
-  const name = server.name ?? server.id
+  const name = titleOf(server)
   const isUp = server.status !== "offline" && server.status !== "installing"
   return (
-    <Dialog title={`Delete ${name}?`} onClose={onClose}>
+    <Dialog title={`Delete ${name}?`}>
       <p>
         {"This destroys the server "}
         <strong>{name}</strong>
@@ -73,7 +105,6 @@ const ConfirmDeletion = ({
       {isUp && <p class="problem">{`The server is ${server.status}; its players lose their connection.`}</p>}
       {checkField("Also if its node cannot be reached", isForced, () => setForced(!isForced))}
       {dialogActions(
-        onClose,
         {
           text: `Delete ${name}`,
           class: "danger",
@@ -90,58 +121,48 @@ const ConfirmDeletion = ({
 
 const itemsOf = (server: Server): ReadonlyArray<MenuItem> => {
   const { id, status } = server
-  const name = server.name ?? id
+  const name = titleOf(server)
   const ready = ["running", "starting", "stopping", "paused"].includes(status ?? "")
-  const needs = (right: "pause" | "kill", wanted: boolean, text: string) =>
-    whyNot(right) ?? (wanted ? undefined : text)
+  const asked = (verb: string, why: string | undefined, text: string, run: () => unknown): MenuItem => ({
+    text: `${verb}…`,
+    whyNot: why,
+    onChoose: () => confirm(`${verb} ${name}?`, text, `${verb} ${name}`, () => void run())
+  })
   return [
     { text: "Upgrade to today’s blueprint…", whyNot: whyNot("change"), onChoose: () => showUpgrade(id) },
     {
       text: "Pause",
-      whyNot: needs("pause", status === "running", "Only a running server can be paused."),
+      whyNot: whyNot("pause") ?? (status === "running" ? undefined : "Only a running server can be paused."),
       onChoose: () => void power(id, "pause")
     },
+    asked(
+      "Kill",
+      whyNot("kill") ?? (ready ? undefined : "No process runs."),
+      server.save === false
+        ? "The process ends at once, and the server is deleted with its files: it is not saved."
+        : "The process ends at once. What it has not saved is lost.",
+      () => power(id, "kill")
+    ),
+    asked(
+      "Reinstall",
+      whyNot("change"),
+      "The install script runs again with today’s blueprint. The files that a saved server has written stay.",
+      () => act(id, "reinstall", "Reinstallation requested", {})
+    ),
     {
-      text: "Kill…",
-      whyNot: needs("kill", ready, "No process runs."),
-      onChoose: () =>
-        confirm(
-          `Kill ${name}?`,
-          server.save === false
-            ? "The process ends at once, and the server is deleted with its files: it is not saved."
-            : "The process ends at once. What it has not saved is lost.",
-          "Kill",
-          () => void power(id, "kill")
-        )
-    },
-    {
-      text: "Reinstall…",
-      whyNot: whyNot("change"),
-      onChoose: () =>
-        confirm(
-          `Reinstall ${name}?`,
-          "The install script runs again with today’s blueprint. The files that a saved server has written stay.",
-          "Reinstall",
-          () => void act(id, "reinstall", "Reinstallation requested", {})
-        )
-    },
-    {
-      text: "Reset…",
-      isDangerous: true,
-      whyNot: whyNot("change"),
-      onChoose: () =>
-        confirm(
-          `Reset ${name}?`,
-          "The server stops, and all that it has written is deleted, its world too. The files of its blueprint are restored. This cannot be undone.",
-          `Reset ${name}`,
-          () => void act(id, "reset", "Reset requested")
-        )
+      ...asked(
+        "Reset",
+        whyNot("change"),
+        "The server stops, and all that it has written is deleted, its world too. The files of its blueprint are restored. This cannot be undone.",
+        () => act(id, "reset", "Reset requested")
+      ),
+      isDangerous: true
     },
     {
       text: "Delete…",
       isDangerous: true,
       whyNot: whyNot("delete"),
-      onChoose: () => openDialog((onClose) => <ConfirmDeletion server={server} onClose={onClose} />)
+      onChoose: () => openDialog(<ConfirmDeletion server={server} />)
     }
   ]
 }

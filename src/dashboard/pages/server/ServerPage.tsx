@@ -1,27 +1,80 @@
 import type { ComponentChildren } from "preact"
 import { useEffect } from "preact/hooks"
+import { type Reply, segment, useGet } from "../../api/http.ts"
 import { isAdmin, whyNot } from "../../api/session.ts"
 import type { Right, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
-import { dateTime, mebibytes } from "../../dom/format.ts"
-import { withActions } from "../../dom/routeActions.ts"
+import { dateTime, labelText, mebibytes } from "../../dom/format.ts"
 import { AuditList } from "../../parts/AuditList.tsx"
 import { Crashes } from "../../parts/Crashes.tsx"
-import { notSaved } from "../../parts/endings.tsx"
 import { eventList } from "../../parts/eventList.tsx"
-import { action, backToList, copyable, empty, fact, label, status, tabList } from "../../parts/parts.tsx"
+import {
+  action,
+  backToList,
+  copyable,
+  empty,
+  fact,
+  label,
+  notSaved,
+  status,
+  tabList
+} from "../../parts/parts.tsx"
 import { act, power } from "../../state/actions.ts"
-import { feed } from "../../state/feed.ts"
 import { listAddress } from "../../state/filter.ts"
+import { feed, onEvent } from "../../state/live.ts"
 import { addressOf, follow, go, showTitle } from "../../state/router.ts"
-import { crashOf, labelText, problemText } from "../../state/rows.ts"
+import { addressText, crashOf, failureText, problemText, rowOf, titleOf } from "../../state/rows.ts"
+import { changed, put, rows } from "../../state/servers.ts"
+import { useTick } from "../../state/whileVisible.ts"
 import { Changes } from "./Changes.tsx"
 import { Console } from "./Console.tsx"
-import { type Tab, tabs, useDetail } from "./detail.ts"
 import { Installation } from "./Installation.tsx"
 import { Plots } from "./Plots.tsx"
-import { PowerButtons } from "./PowerButtons.tsx"
-import { showUpgrade } from "./upgrade.tsx"
+import { PowerButtons, showUpgrade } from "./PowerButtons.tsx"
+
+const FIELDS =
+  "status,limits,software,labels,name,install,last_crash,ports,expires_at,updated_at,restart,run,definition,problem,save"
+
+/** Milliseconds in which the events of a server gather. */
+const GATHER = 120
+
+/** Milliseconds between two readings without an event: settings that other callers change have none. */
+const EVERY = 15_000
+
+interface Detail {
+  /** The last reading; it is another object after each. */
+  readonly reading: Reply<Server> | undefined
+  readonly reload: () => void
+}
+
+/** One server as its page shows it: read again after each of its events. */
+const useDetail = (id: string): Detail => {
+  const [tick, reload] = useTick(EVERY)
+  const reading = useGet<Server>(`/api/servers/${segment(id)}?include=${FIELDS}`, tick)
+  useEffect(() => {
+    if (reading?.ok !== true) return
+    put(rowOf(reading.body, rows.get(id)))
+    changed()
+  }, [reading])
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const ended = onEvent(({ Data }) => {
+      if (Data.server_id !== id) return
+      timer ??= setTimeout(() => {
+        timer = undefined
+        reload()
+      }, GATHER)
+    })
+    return () => {
+      clearTimeout(timer)
+      ended()
+    }
+  }, [id])
+  return { reading, reload }
+}
+
+const tabs = ["console", "changes", "installation", "crashes", "events"] as const
+type Tab = (typeof tabs)[number]
 
 const names: Readonly<Record<Tab, string>> = {
   console: "Console",
@@ -31,14 +84,11 @@ const names: Readonly<Record<Tab, string>> = {
   events: "Events"
 }
 
-const addressText = ({ alias, default: main }: Server["allocations"]): string =>
-  `${alias === "" ? main.ip : alias}:${main.port}`
-
 const Facts = ({ server }: { readonly server: Server }): View => {
-  const { allocations, labels = {}, limits, ports = {} } = server
+  const { labels = {}, limits, ports = {} } = server
   return (
     <dl class="facts">
-      {fact("Address", copyable(addressText(allocations)))}
+      {fact("Address", copyable(addressText(server)))}
       {Object.keys(ports).length > 1 &&
         fact(
           "Ports",
@@ -111,10 +161,9 @@ const restartText = (restart: Server["restart"]): string => {
 const Attention = ({ server }: { readonly server: Server }): View | null => {
   const { definition, id, install, pending = [], problem, restart, status: state } = server
   const crashed = state === "offline" ? crashOf(server) : undefined
-  const reason = withActions(install?.failure_reason ?? "no reason is known")
   const items: ReadonlyArray<View | false> = [
     install?.phase === "failed" &&
-      attention("install", true, `The installation failed: ${reason}`, [
+      attention("install", true, `The installation failed: ${failureText(server)}`, [
         tabLink("Show its output", server, "installation"),
         step("Reinstall", "change", () => void act(id, "reinstall", "Reinstallation requested", {}))
       ]),
@@ -151,16 +200,16 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
   return items.some((item) => item !== false) ? <div class="attentions">{items}</div> : null
 }
 
-const panelOf = (tab: Tab, server: Server, readings: number, reload: () => void): View => {
+const panelOf = (tab: Tab, server: Server, reload: () => void): View => {
   switch (tab) {
     case "console":
       return <Console id={server.id} status={server.status ?? "unknown"} />
     case "changes":
       return <Changes server={server} onChanged={reload} />
     case "installation":
-      return <Installation id={server.id} readings={readings} />
+      return <Installation id={server.id} reading={server} />
     case "crashes":
-      return <Crashes id={server.id} again={readings} last={server.last_crash ?? undefined} />
+      return <Crashes id={server.id} again={server} last={server.last_crash ?? undefined} />
     case "events": {
       const its = feed.value.filter(({ event }) => event.Data.server_id === server.id)
       return its.length === 0
@@ -180,26 +229,31 @@ const Remains = ({ id }: { readonly id: string }): View => (
 )
 
 export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: string }): View => {
-  const { failure, readings, reload, server } = useDetail(id)
+  const { reading, reload } = useDetail(id)
+  const server = reading?.ok === true ? reading.body : undefined
   const shown =
     tabs.find((one) => one === tab) ??
     (server === undefined || (server.install?.phase ?? "ready") === "ready" ? "console" : "installation")
-  const title = server?.name ?? server?.id ?? id
+  const title = titleOf(server ?? { id })
   useEffect(() => showTitle(title), [title])
-  if (server === undefined) {
-    return failure === undefined ? (
+  if (reading === undefined) {
+    return (
       <div class="loading" aria-busy="true">
         <p class="muted">Loading the server</p>
       </div>
-    ) : (
+    )
+  }
+  if (!reading.ok || server === undefined) {
+    const isGone = reading.code === 404
+    return (
       <div class="server-page">
         {empty(
           "servers",
-          failure.code === 404 ? "This server does not exist" : "The server cannot be shown",
-          failure.detail,
+          isGone ? "This server does not exist" : "The server cannot be shown",
+          reading.ok ? "" : reading.detail,
           action({ text: "Show all servers", onClick: () => go(listAddress()) })
         )}
-        {failure.code === 404 && <Remains id={id} />}
+        {isGone && <Remains id={id} />}
       </div>
     )
   }
@@ -224,7 +278,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
               isShown: one === shown
             }))
           )}
-          {panelOf(shown, server, readings, reload)}
+          {panelOf(shown, server, reload)}
         </section>
         <section class="server-side" aria-label="Figures">
           <Plots

@@ -50,8 +50,10 @@ const openStyleSafe = (terminal: Terminal, element: HTMLElement): void => {
   }
 }
 
+/** The hues of the terminal, and the colours of the style sheet that they have. */
+const hues = { Red: "red", Green: "green", Yellow: "amber", Blue: "blue", Magenta: "violet", Cyan: "blue" }
+
 const themeOf = (): ITheme => {
-  const [red, green, amber, blue, violet] = ["red", "green", "amber", "blue", "violet"].map(colour)
   const ink = colour("ink")
   const muted = colour("muted")
   return {
@@ -63,18 +65,12 @@ const themeOf = (): ITheme => {
     brightBlack: muted,
     white: muted,
     brightWhite: ink,
-    red: red ?? ink,
-    brightRed: red ?? ink,
-    green: green ?? ink,
-    brightGreen: green ?? ink,
-    yellow: amber ?? ink,
-    brightYellow: amber ?? ink,
-    blue: blue ?? ink,
-    brightBlue: blue ?? ink,
-    magenta: violet ?? ink,
-    brightMagenta: violet ?? ink,
-    cyan: blue ?? ink,
-    brightCyan: blue ?? ink
+    ...Object.fromEntries(
+      Object.entries(hues).flatMap(([hue, of]) => [
+        [hue.toLowerCase(), colour(of)],
+        [`bright${hue}`, colour(of)]
+      ])
+    )
   }
 }
 

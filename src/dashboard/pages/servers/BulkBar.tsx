@@ -1,36 +1,28 @@
-import { useState } from "preact/hooks"
 import { whyNoPower, whyNot } from "../../api/session.ts"
 import type { Power } from "../../api/types.ts"
-import { classes, onText, type View } from "../../dom/el.ts"
+import { classes, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
-import { Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
-import { askBeforeEnd } from "../../parts/endings.tsx"
+import { askBeforeEnd, Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
+import { field, useForm } from "../../parts/form.tsx"
 import { action } from "../../parts/parts.tsx"
 import { actOnMany } from "../../state/actions.ts"
-import { listed } from "../../state/listed.ts"
+import { clearSelection, listed, selectAll, selection } from "../../state/listed.ts"
 import { titleOf } from "../../state/rows.ts"
-import { clearSelection, selectAll, selection } from "../../state/selection.ts"
 import { rows } from "../../state/servers.ts"
 import { showNewRollout } from "../rollouts/newRollout.tsx"
 
 const NAMED = 50
 
 /** The confirmation of a deletion: it names what is destroyed. */
-const ConfirmDeletion = ({
-  ids,
-  onClose
-}: {
-  readonly ids: ReadonlyArray<string>
-  readonly onClose: () => void
-}): View => {
-  const [typed, setTyped] = useState("")
+const ConfirmDeletion = ({ ids }: { readonly ids: ReadonlyArray<string> }): View => {
+  const { inputs, texts } = useForm()
   const found = ids.flatMap((id) => rows.get(id) ?? [])
   const up = found.filter(({ status }) => status !== "offline" && status !== "installing").length
   const wanted = String(ids.length)
-  const isReady = ids.length === 1 || typed === wanted
+  const isReady = ids.length === 1 || texts.typed === wanted
   return (
-    <Dialog title={`Delete ${counted(ids.length, "server")}?`} onClose={onClose}>
+    <Dialog title={`Delete ${counted(ids.length, "server")}?`}>
       <p>
         {"Their files, worlds and consoles are destroyed, and their addresses become free. "}
         {up > 0 && <strong>{`${up} of them ${up === 1 ? "is" : "are"} up and will be stopped. `}</strong>}This
@@ -42,23 +34,13 @@ const ConfirmDeletion = ({
             <span class={classes("dot", `is-${row.status}`)} aria-hidden="true" />
             <span class="doomed-name">{titleOf(row)}</span>
             <code>{row.id}</code>
-            <span class="muted">{`${row.blueprint} on ${row.nodeName}`}</span>
+            <span class="muted">{`${row.blueprint_id} on ${row.node_name}`}</span>
           </li>
         ))}
         {found.length > NAMED && <li>{`and ${counted(found.length - NAMED, "other")}`}</li>}
       </ul>
-      {ids.length > 1 && (
-        <label class="field">
-          <span>
-            {"Type "}
-            <strong>{wanted}</strong>
-            {" to confirm"}
-          </span>
-          <input value={typed} inputMode="numeric" autocomplete="off" onInput={onText(setTyped)} />
-        </label>
-      )}
+      {ids.length > 1 && inputs([field("number", "typed", `Type ${wanted} to confirm`)])}
       {dialogActions(
-        onClose,
         {
           text: `Delete ${counted(ids.length, "server")}`,
           class: "danger",
@@ -73,9 +55,6 @@ const ConfirmDeletion = ({
     </Dialog>
   )
 }
-
-export const confirmDeletion = (ids: ReadonlyArray<string>): void =>
-  openDialog((onClose) => <ConfirmDeletion ids={ids} onClose={onClose} />)
 
 const powers: ReadonlyArray<readonly [Power, string, "play" | "stop" | "restart"]> = [
   ["start", "Start", "play"],
@@ -114,7 +93,7 @@ export const BulkBar = (): View | null => {
         icon: "trash",
         class: "ghost is-dangerous",
         whyNot: whyNot("delete"),
-        onClick: () => confirmDeletion(ids)
+        onClick: () => openDialog(<ConfirmDeletion ids={ids} />)
       })}
       <button type="button" class="ghost square" aria-label="Clear the selection" onClick={clearSelection}>
         {icon("close")}

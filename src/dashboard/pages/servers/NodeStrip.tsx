@@ -15,7 +15,10 @@ export const stateOf = (node: NodeDetail): readonly [string, string] => {
 
 export const portsInUse = (): ReadonlyMap<string, number> => {
   const used = new Map<string, number>()
-  for (const { nodeId, ports } of rows.values()) used.set(nodeId, (used.get(nodeId) ?? 0) + ports)
+  for (const { allocations, node_id } of rows.values()) {
+    const ports = Object.values(allocations.mappings).flat().length
+    used.set(node_id, (used.get(node_id) ?? 0) + ports)
+  }
   return used
 }
 

@@ -1,11 +1,10 @@
-import { Component } from "preact"
+import { Component, type ComponentChildren } from "preact"
 import { classes, type View } from "../../dom/el.ts"
-import { bytes, dateTime, duration, mebibytes } from "../../dom/format.ts"
-import { notSaved } from "../../parts/endings.tsx"
-import { copyable, status } from "../../parts/parts.tsx"
+import { bytes, dateTime, duration, labelText, mebibytes } from "../../dom/format.ts"
+import { copyable, notSaved, status } from "../../parts/parts.tsx"
+import { active, extendTo, toggle } from "../../state/listed.ts"
 import { addressOf, follow, go } from "../../state/router.ts"
-import { labelText, type Row, titleOf } from "../../state/rows.ts"
-import { active, extendTo, toggle } from "../../state/selection.ts"
+import { addressText, failureText, problemText, type Row, recentCrash, titleOf } from "../../state/rows.ts"
 import type { Sample } from "../../state/stats.ts"
 
 interface Props {
@@ -33,12 +32,11 @@ const uptimeOf = (row: Row, sample: Sample | undefined): number | undefined =>
 
 const memory = (row: Row, sample: Sample | undefined): View => {
   const used = isUp(row) ? sample?.stats.memory_bytes : undefined
-  const limit = row.memoryLimit * 1024 * 1024
-  if (used === undefined || used === null)
-    return <span title={`The limit is ${mebibytes(row.memoryLimit)}`}>{""}</span>
-  const share = limit === 0 ? 0 : Math.min(1, used / limit)
+  const limit = row.limits?.memory_limit ?? 0
+  if (used === undefined || used === null) return <span title={`The limit is ${mebibytes(limit)}`}>{""}</span>
+  const share = Math.min(1, used / (limit * 1024 * 1024))
   return (
-    <span class="memory" title={`${bytes(used)} of ${mebibytes(row.memoryLimit)}`}>
+    <span class="memory" title={`${bytes(used)} of ${mebibytes(limit)}`}>
       {limit > 0 && (
         <span class={classes("mini", share > 0.9 && "is-full")} aria-hidden="true">
           <span style={{ width: `${share * 100}%` }} />
@@ -55,25 +53,69 @@ const cpu = (row: Row, sample: Sample | undefined): string => {
 }
 
 /** Returns why the server needs a look, if so. */
-const trouble = ({ crashedAt, failure, phase, problem, restartAt, status }: Row): string | undefined => {
-  if (phase === "failed") return `Installation failed: ${failure}`
-  if (problem !== "" && status === "offline") return `It ${problem}`
-  if (restartAt !== "") return "Crashed; starts again soon"
-  return crashedAt !== "" && status === "offline" ? `Last crash ${dateTime(crashedAt)}` : undefined
+const trouble = (row: Row): string | undefined => {
+  if (row.install?.phase === "failed") return `Installation failed: ${failureText(row)}`
+  if (row.problem && row.status === "offline") return `It ${problemText(row.problem)}`
+  if (row.restart && "next_at" in row.restart) return "Crashed; starts again soon"
+  const crashed = recentCrash(row)
+  return crashed === undefined ? undefined : `Last crash ${dateTime(crashed)}`
+}
+
+const labelsOf = ({ labels }: Row): View => (
+  <div class="row-labels">
+    {Object.entries(labels)
+      .slice(0, LABELS)
+      .map(([name, value]) => (
+        <span key={name} class="label">
+          {labelText(name, value)}
+        </span>
+      ))}
+  </div>
+)
+
+/** The cells of a row after the check box, with their classes. */
+const cellsOf = (
+  row: Row,
+  sample: Sample | undefined
+): ReadonlyArray<readonly [string, ComponentChildren]> => {
+  const uptime = uptimeOf(row, sample)
+  const problem = trouble(row)
+  return [
+    [
+      "across cell-name",
+      [
+        <a href={addressOf.server(row.id)} class="server-link" tabIndex={-1} onClick={follow}>
+          {titleOf(row)}
+        </a>,
+        titleOf(row) !== row.id && <span class="server-id">{row.id}</span>,
+        labelsOf(row)
+      ]
+    ],
+    [
+      "across cell-status",
+      [
+        status(row.status),
+        row.save === false && notSaved(),
+        problem !== undefined && (
+          <span class="trouble" title={problem} role="img" aria-label={problem}>
+            !
+          </span>
+        )
+      ]
+    ],
+    ["cell-blueprint", row.blueprint_id],
+    ["cell-node", row.node_name],
+    ["cell-address", copyable(addressText(row), -1)],
+    ["cell-memory", memory(row, sample)],
+    ["cell-cpu", cpu(row, sample)],
+    ["cell-uptime", uptime === undefined ? "" : duration(uptime)]
+  ]
 }
 
 /** One server. Drawn again only when something of it has changed. */
 export class ServerRow extends Component<Props> {
   override shouldComponentUpdate(next: Props): boolean {
-    const { isActive, isSelected, row, sample, tick, top } = this.props
-    return (
-      row !== next.row ||
-      sample !== next.sample ||
-      top !== next.top ||
-      tick !== next.tick ||
-      isActive !== next.isActive ||
-      isSelected !== next.isSelected
-    )
+    return Object.entries(next).some(([name, value]) => Reflect.get(this.props, name) !== value)
   }
 
   readonly onClick = (event: MouseEvent): void => {
@@ -91,9 +133,6 @@ export class ServerRow extends Component<Props> {
   }
 
   override render({ index, isActive, isSelected, row, sample, top }: Props): View {
-    const uptime = uptimeOf(row, sample)
-    const problem = trouble(row)
-    const title = titleOf(row)
     return (
       <div
         id={`row-${row.id}`}
@@ -116,52 +155,15 @@ export class ServerRow extends Component<Props> {
             role="checkbox"
             tabIndex={-1}
             aria-checked={isSelected}
-            aria-label={`Select ${title}`}
+            aria-label={`Select ${titleOf(row)}`}
             onClick={this.onCheck}
           />
         </div>
-        <div class="across cell cell-name" role="gridcell">
-          <a href={addressOf.server(row.id)} class="server-link" tabIndex={-1} onClick={follow}>
-            {title}
-          </a>
-          {row.name !== "" && <span class="server-id">{row.id}</span>}
-          <div class="row-labels">
-            {Object.entries(row.labels)
-              .slice(0, LABELS)
-              .map(([name, value]) => (
-                <span key={name} class="label">
-                  {labelText(name, value)}
-                </span>
-              ))}
+        {cellsOf(row, sample).map(([className, content]) => (
+          <div key={className} class={`cell ${className}`} role="gridcell">
+            {content}
           </div>
-        </div>
-        <div class="across cell cell-status" role="gridcell">
-          {status(row.status)}
-          {!row.isSaved && notSaved()}
-          {problem !== undefined && (
-            <span class="trouble" title={problem} role="img" aria-label={problem}>
-              !
-            </span>
-          )}
-        </div>
-        <div class="cell cell-blueprint" role="gridcell">
-          {row.blueprint}
-        </div>
-        <div class="cell cell-node" role="gridcell">
-          {row.nodeName}
-        </div>
-        <div class="cell cell-address" role="gridcell">
-          {copyable(row.address, -1)}
-        </div>
-        <div class="cell cell-memory" role="gridcell">
-          {memory(row, sample)}
-        </div>
-        <div class="cell cell-cpu" role="gridcell">
-          {cpu(row, sample)}
-        </div>
-        <div class="cell cell-uptime" role="gridcell">
-          {uptime === undefined ? "" : duration(uptime)}
-        </div>
+        ))}
       </div>
     )
   }

@@ -1,10 +1,9 @@
 import { useSignalEffect } from "@preact/signals"
 import { useEffect, useRef, useState } from "preact/hooks"
 import { classes, type View } from "../../dom/el.ts"
-import { type Column, filter, setFilter } from "../../state/filter.ts"
-import { listed } from "../../state/listed.ts"
+import { type Column, columns, filter, isColumn, setFilter } from "../../state/filter.ts"
+import { active, clearSelection, extendTo, listed, selectAll, selection, toggle } from "../../state/listed.ts"
 import { addressOf, go } from "../../state/router.ts"
-import { active, clearSelection, extendTo, selectAll, selection, toggle } from "../../state/selection.ts"
 import { changes, rows } from "../../state/servers.ts"
 import { keep, makeStatsStream, sampled, samples } from "../../state/stats.ts"
 import { ServerRow } from "./ServerRow.tsx"
@@ -21,16 +20,9 @@ const INTERVAL = 5
 
 const narrow = matchMedia("(max-width: 760px)")
 
-const headers: ReadonlyArray<readonly [Column, string, string]> = [
-  ["name", "Server", "cell-name"],
-  ["status", "Status", "cell-status"],
-  ["blueprint", "Blueprint", "cell-blueprint"],
-  ["node", "Node", "cell-node"],
-  ["address", "Address", "cell-address"],
-  ["memory", "Memory", "cell-memory"],
-  ["cpu", "CPU", "cell-cpu"],
-  ["uptime", "Uptime", "cell-uptime"]
-]
+const shownColumns = Object.keys(columns).filter(
+  (column): column is Column => isColumn(column) && column !== "created"
+)
 
 const Header = (): View => {
   const { descending, sort } = filter.value
@@ -47,10 +39,10 @@ const Header = (): View => {
           onClick={() => (all ? clearSelection() : selectAll())}
         />
       </div>
-      {headers.map(([column, text, className]) => (
+      {shownColumns.map((column) => (
         <div
           key={column}
-          class={`cell ${className}`}
+          class={`cell cell-${column}`}
           role="columnheader"
           aria-sort={sort === column ? (descending ? "descending" : "ascending") : "none"}
         >
@@ -65,7 +57,7 @@ const Header = (): View => {
               )
             }
           >
-            {text}
+            {columns[column]}
             <span class="sort-mark" aria-hidden="true">
               {sort === column ? (descending ? "↓" : "↑") : ""}
             </span>

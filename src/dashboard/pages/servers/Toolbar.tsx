@@ -1,30 +1,30 @@
 import { whyNot } from "../../api/session.ts"
-import type { ServerStatus } from "../../api/types.ts"
 import { onText, type View } from "../../dom/el.ts"
 import { count } from "../../dom/format.ts"
-import { icon } from "../../dom/icons.tsx"
-import { action, chip } from "../../parts/parts.tsx"
-import { type Column, clearFilter, columns, filter, isFiltered, setFilter } from "../../state/filter.ts"
-import { listed, tallies } from "../../state/listed.ts"
+import { action, chips, searchField } from "../../parts/parts.tsx"
+import {
+  clearFilter,
+  columns,
+  type Filter,
+  filter,
+  isColumn,
+  isFiltered,
+  setFilter
+} from "../../state/filter.ts"
+import { active, listed, tallies } from "../../state/listed.ts"
 import { addressOf, go } from "../../state/router.ts"
-import { active } from "../../state/selection.ts"
 import { membership, rows } from "../../state/servers.ts"
 
-const statuses: ReadonlyArray<ServerStatus> = [
+const statuses: ReadonlyArray<Filter["status"]> = [
   "running",
   "starting",
   "stopping",
   "installing",
   "paused",
   "offline",
-  "unknown"
+  "unknown",
+  "failed"
 ]
-
-const statusChip = (text: string, value: typeof filter.value.status, number: number): View => {
-  const isChosen = filter.value.status === value
-  const onChoose = () => setFilter({ status: isChosen ? "" : value })
-  return chip({ text, count: number, isChosen, onChoose, ...(value !== "" && { status: value }) })
-}
 
 /** The blueprints that servers have; read when the set of servers changes. */
 let known: { readonly at: number; readonly blueprints: ReadonlyArray<string> } = { at: -1, blueprints: [] }
@@ -32,22 +32,10 @@ let known: { readonly at: number; readonly blueprints: ReadonlyArray<string> } =
 const blueprintsInUse = (): ReadonlyArray<string> => {
   if (known.at !== membership.value) {
     const found = new Set<string>()
-    for (const { blueprint } of rows.values()) found.add(blueprint)
+    for (const { blueprint_id } of rows.values()) found.add(blueprint_id)
     known = { at: membership.value, blueprints: [...found].toSorted() }
   }
   return known.blueprints
-}
-
-const names: Readonly<Record<Column, string>> = {
-  name: "Name",
-  status: "Status",
-  blueprint: "Blueprint",
-  node: "Node",
-  address: "Address",
-  memory: "Memory",
-  cpu: "CPU",
-  uptime: "Uptime",
-  created: "Created"
 }
 
 const focusList = (event: KeyboardEvent): void => {
@@ -62,26 +50,22 @@ const focusList = (event: KeyboardEvent): void => {
 }
 
 export const Toolbar = (): View => {
-  const { blueprint, descending, q, sort } = filter.value
+  const { blueprint, descending, q, sort, status } = filter.value
   const counts = tallies.value
   return (
     <div class="toolbar">
       <div class="across toolbar-row">
-        <label class="search">
-          {icon("search")}
-          <span class="unseen">Search servers</span>
-          <input
-            id="search"
-            type="search"
-            placeholder="Search name, id, address, label:team=blue"
-            autocomplete="off"
-            spellcheck={false}
-            value={q}
-            onInput={onText((q) => setFilter({ q }))}
-            onKeyDown={focusList}
-          />
+        {searchField(
+          "Search servers",
+          {
+            id: "search",
+            placeholder: "Search name, id, address, label:team=blue",
+            value: q,
+            onWords: (q) => setFilter({ q }),
+            onKeyDown: focusList
+          },
           <kbd aria-hidden="true">/</kbd>
-        </label>
+        )}
         <select
           aria-label="Blueprint"
           value={blueprint}
@@ -99,13 +83,13 @@ export const Toolbar = (): View => {
           aria-label="Sort by"
           value={`${descending ? "-" : ""}${sort}`}
           onChange={onText((value) => {
-            const wanted = columns.find((column) => column === value.replace(/^-/, ""))
-            if (wanted !== undefined) setFilter({ sort: wanted, descending: value.startsWith("-") })
+            const wanted = value.replace(/^-/, "")
+            if (isColumn(wanted)) setFilter({ sort: wanted, descending: value.startsWith("-") })
           })}
         >
-          {columns.flatMap((column) => [
-            <option key={column} value={column}>{`${names[column]} ↑`}</option>,
-            <option key={`-${column}`} value={`-${column}`}>{`${names[column]} ↓`}</option>
+          {Object.entries(columns).flatMap(([column, title]) => [
+            <option key={column} value={column}>{`${title} ↑`}</option>,
+            <option key={`-${column}`} value={`-${column}`}>{`${title} ↓`}</option>
           ])}
         </select>
         <div class="grow" />
@@ -117,21 +101,26 @@ export const Toolbar = (): View => {
           onClick: () => go(addressOf.new)
         })}
       </div>
-      <div class="across chips" role="group" aria-label="Filter by status">
-        {statusChip("All", "", rows.size)}
-        {statuses
-          .filter((status) => (counts[status] ?? 0) > 0 || filter.value.status === status)
-          .map((status) => statusChip(status, status, counts[status] ?? 0))}
-        {((counts.failed ?? 0) > 0 || filter.value.status === "failed") &&
-          statusChip("needs a look", "failed", counts.failed ?? 0)}
-        {isFiltered(filter.value) && (
+      {chips<Filter["status"]>(
+        {
+          name: "Filter by status",
+          chosen: status,
+          choices: [
+            ["", "All", rows.size],
+            ...statuses
+              .filter((one) => (counts[one] ?? 0) > 0 || status === one)
+              .map((one) => [one, one === "failed" ? "needs a look" : one, counts[one] ?? 0, one] as const)
+          ],
+          onChoose: (chosen) => setFilter({ status: chosen === status ? "" : chosen })
+        },
+        isFiltered(filter.value) && (
           <button
             type="button"
             class="link"
             onClick={clearFilter}
           >{`Clear filters · ${count(listed.value.length)} shown`}</button>
-        )}
-      </div>
+        )
+      )}
     </div>
   )
 }
