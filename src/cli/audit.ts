@@ -2,8 +2,7 @@ import { Console, Effect } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { AuditEntry } from "../contract/domain/AuditEntry.ts"
 import { commandSettings } from "../shared/config/command.ts"
-import { withSettings } from "../shared/config/help.ts"
-import { documented, followFlag, given, limitFlag, textFlag } from "./shared/documented.ts"
+import { command, followFlag, given, limitFlag, textFlag } from "./shared/command.ts"
 import { ask, askAgain, CommandClient, following } from "./shared/musterClient.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { rows } from "./shared/table.ts"
@@ -62,9 +61,16 @@ const allEntries = Effect.fnUntraced(function* (query: Query, call: typeof ask) 
   }
 })
 
-export const audit = Command.make(
-  "audit",
-  {
+export const audit = command("audit", {
+  description:
+    "Show the requests that changed something, or were refused: when, which key, which action, on what. Newest first. Needs a key of scope AppAdmin.",
+  settings: commandSettings,
+  short: "Show the requests that changed something, and their callers",
+  examples: {
+    "muster audit --action server.delete --since 24h": "Which key deleted servers",
+    "muster audit -f --result refused": "Refused requests, as they happen"
+  },
+  input: {
     since: sinceFlag("Only requests since this time"),
     until: untilFlag("Only requests until this time"),
     actor: textFlag(
@@ -81,7 +87,7 @@ export const audit = Command.make(
     follow: followFlag("Print new entries until Ctrl-C, oldest first"),
     ...outputFlags
   },
-  Effect.fn(function* ({ follow, json, limit, output, ...chosen }) {
+  *run({ follow, json, limit, output, ...chosen }) {
     const flags = { json, output }
     const query = given(chosen)
     if (!follow) {
@@ -110,18 +116,5 @@ export const audit = Command.make(
     // A mistake in the command line, or in the address, ends the command.
     yield* printNew(ask)
     yield* following(Effect.forever(Effect.delay(printNew(askAgain), PAUSE)))
-  })
-).pipe(
-  documented(
-    withSettings(
-      "Show the requests that changed something, or were refused: when, which key, which action, on what. Newest first. Needs a key of scope AppAdmin.",
-      commandSettings
-    ),
-    {
-      "muster audit --action server.delete --since 24h": "Which key deleted servers",
-      "muster audit -f --result refused": "Refused requests, as they happen"
-    },
-    "Show the requests that changed something, and their callers"
-  ),
-  Command.provide(CommandClient)
-)
+  }
+}).pipe(Command.provide(CommandClient))

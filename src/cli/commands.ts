@@ -1,6 +1,7 @@
 /** The commands of `muster`. A command is loaded when the command line names it: the rest would slow its start. */
-import { Effect } from "effect"
-import { Command } from "effect/cli"
+import { Console, Effect } from "effect"
+import { Argument, Command, Completions } from "effect/cli"
+import { command } from "./shared/command.ts"
 
 const others = {
   init: Effect.promise(() => import("./init.ts").then(({ init }) => init)),
@@ -23,12 +24,29 @@ const others = {
   version: Effect.promise(() => import("./version.ts").then(({ version }) => version))
 }
 
-const all = Effect.suspend(() => Effect.all(Object.values(others)))
+const shells = {
+  shell: Argument.Literals("shell", ["bash", "zsh", "fish"]).pipe(
+    Argument.withDescription("bash, zsh or fish")
+  )
+} as const
 
-const commands = {
-  ...others,
-  completion: Effect.promise(() => import("./completion.ts").then(({ completion }) => completion(all)))
-}
+/** `muster completion`: a script for a shell, with all other commands. */
+const completion = command("completion", {
+  description: "Print a script with which bash, zsh or fish completes commands and flags.",
+  short: "Print a completion script for a shell",
+  examples: {
+    "source <(muster completion bash)": "In ~/.bashrc",
+    "muster completion fish > ~/.config/fish/completions/muster.fish": "For fish"
+  },
+  input: shells,
+  *run({ shell }) {
+    const all = [...(yield* Effect.all(Object.values(others))), Command.make("completion", shells)]
+    const muster = Command.make("muster").pipe(Command.withSubcommands(all))
+    yield* Console.log(Completions.generate("muster", shell, Completions.fromCommand(muster)))
+  }
+})
+
+const commands = { ...others, completion: Effect.succeed(completion) }
 
 const isCommand = (word: string | undefined): word is keyof typeof commands =>
   word !== undefined && Object.hasOwn(commands, word)

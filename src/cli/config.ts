@@ -1,9 +1,7 @@
-import { Effect } from "effect"
 import { Command } from "effect/cli"
 import type { SettingView } from "../contract/domain/SettingView.ts"
 import { commandSettings } from "../shared/config/command.ts"
-import { withSettings } from "../shared/config/help.ts"
-import { documented, switchFlag } from "./shared/documented.ts"
+import { command, switchFlag } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
 
@@ -17,28 +15,22 @@ const listing: Listing<SettingView> = {
 }
 
 /** `muster config`: the settings that a running service has read. */
-export const config = Command.make(
-  "config",
-  {
+export const config = command("config", {
+  description:
+    "Show the settings that the running service has read at its start, and where each value is from: default, environment or file. Secrets are hidden. Needs a key of scope AppAdmin.",
+  settings: commandSettings,
+  short: "Show the configuration that the service runs with",
+  examples: {
+    "muster config --changed": "What differs from the defaults",
+    "muster config --json": "All settings, for programs"
+  },
+  input: {
     changed: switchFlag("changed", "Only settings that differ from their defaults"),
     ...outputFlags
   },
-  Effect.fn(function* ({ changed, ...flags }) {
+  *run({ changed, ...flags }) {
     const all = yield* ask((muster) => muster.system.settings())
     const shown = changed ? all.filter(({ source }) => source !== "default") : all
     yield* printList(flags, listing, shown, "All settings have their defaults.")
-  })
-).pipe(
-  documented(
-    withSettings(
-      "Show the settings that the running service has read at its start, and where each value is from: default, environment or file. Secrets are hidden. Needs a key of scope AppAdmin.",
-      commandSettings
-    ),
-    {
-      "muster config --changed": "What differs from the defaults",
-      "muster config --json": "All settings, for programs"
-    },
-    "Show the configuration that the service runs with"
-  ),
-  Command.provide(CommandClient)
-)
+  }
+}).pipe(Command.provide(CommandClient))

@@ -3,8 +3,8 @@ import { Argument, Command, Flag } from "effect/cli"
 import { ADMIN_KEY_FILE } from "../contract/domain/Key.ts"
 import { address } from "../shared/config/kinds.ts"
 import { CommandError } from "./shared/CommandError.ts"
+import { command } from "./shared/command.ts"
 import { changeContexts, readContexts } from "./shared/contexts.ts"
-import { documented } from "./shared/documented.ts"
 import { lineIn } from "./shared/lineFile.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
 
@@ -16,9 +16,15 @@ const nameArgument = Argument.String("name").pipe(
   )
 )
 
-const add = Command.make(
-  "add",
-  {
+const add = command("add", {
+  description: "Add or replace a context. The first one is chosen at once.",
+  examples: {
+    "muster context add home --url http://127.0.0.1:5620 --key-file data/admin.key":
+      "The service on this machine",
+    "muster context add production --url https://muster.example.com --key-file - < key":
+      "A key from standard input"
+  },
+  input: {
     name: nameArgument,
     url: Flag.String("url").pipe(
       Flag.withDescription("Address of the service"),
@@ -33,7 +39,7 @@ const add = Command.make(
       )
     )
   },
-  Effect.fn(function* ({ keyFile, name, url }) {
+  *run({ keyFile, name, url }) {
     const key = yield* lineIn("key", keyFile)
     const current = yield* changeContexts(({ contexts, current = name }) =>
       Effect.succeed([{ current, contexts: { ...contexts, [name]: { url, key } } }, current])
@@ -43,15 +49,8 @@ const add = Command.make(
         ? `Commands use the context ${name}.`
         : `The context ${name} is added; \`muster context use ${name}\` chooses it.`
     )
-  })
-).pipe(
-  documented("Add or replace a context. The first one is chosen at once.", {
-    "muster context add home --url http://127.0.0.1:5620 --key-file data/admin.key":
-      "The service on this machine",
-    "muster context add production --url https://muster.example.com --key-file - < key":
-      "A key from standard input"
-  })
-)
+  }
+})
 
 interface Row {
   readonly name: string
@@ -68,24 +67,20 @@ const listing: Listing<Row> = {
   ]
 }
 
-const list = Command.make(
-  "list",
-  outputFlags,
-  Effect.fn(function* (flags) {
+const list = command("list", {
+  description: "List contexts, without their keys.",
+  short: "List contexts",
+  examples: {
+    "muster context list": "All contexts",
+    "muster context list -o id": "Their names"
+  },
+  input: outputFlags,
+  *run(flags) {
     const { contexts, current } = yield* readContexts
     const rows = Object.entries(contexts).map(([name, { url }]) => ({ name, url, current: name === current }))
     yield* printList(flags, listing, rows, "No contexts. `muster context add` makes one.")
-  })
-).pipe(
-  documented(
-    "List contexts, without their keys.",
-    {
-      "muster context list": "All contexts",
-      "muster context list -o id": "Their names"
-    },
-    "List contexts"
-  )
-)
+  }
+})
 
 const notFound = (name: string) =>
   new CommandError({
@@ -93,28 +88,32 @@ const notFound = (name: string) =>
     message: `context not found: ${name}. \`muster context list\` shows all contexts.`
   })
 
-const use = Command.make(
-  "use",
-  { name: nameArgument },
-  Effect.fn(function* ({ name }) {
+const use = command("use", {
+  description: "Choose the context that commands use. MUSTER_URL and MUSTER_API_KEY take precedence.",
+  examples: {
+    "muster context use production": "From now on",
+    "MUSTER_URL=http://127.0.0.1:5620 muster nodes list": "Another service, for one command"
+  },
+  input: { name: nameArgument },
+  *run({ name }) {
     yield* changeContexts(({ contexts }) =>
       Object.hasOwn(contexts, name)
         ? Effect.succeed([{ contexts, current: name }, undefined])
         : Effect.fail(notFound(name))
     )
     yield* Console.log(`Commands use the context ${name}.`)
-  })
-).pipe(
-  documented("Choose the context that commands use. MUSTER_URL and MUSTER_API_KEY take precedence.", {
-    "muster context use production": "From now on",
-    "MUSTER_URL=http://127.0.0.1:5620 muster nodes list": "Another service, for one command"
-  })
-)
+  }
+})
 
-const remove = Command.make(
-  "remove",
-  { name: nameArgument },
-  Effect.fn(function* ({ name }) {
+const remove = command("remove", {
+  description: "Remove a context and its key from this machine. The key stays valid.",
+  short: "Remove a context and its key",
+  examples: {
+    "muster context remove production": "The context and its key",
+    "muster keys revoke key_2f9": "Make the key itself invalid, beside the service"
+  },
+  input: { name: nameArgument },
+  *run({ name }) {
     const isCurrent = yield* changeContexts(({ contexts, current }) => {
       if (!Object.hasOwn(contexts, name)) return Effect.fail(notFound(name))
       const { [name]: _, ...others } = contexts
@@ -125,17 +124,8 @@ const remove = Command.make(
     yield* Console.log(
       isCurrent ? `The context ${name} is removed; none is chosen now.` : `The context ${name} is removed.`
     )
-  })
-).pipe(
-  documented(
-    "Remove a context and its key from this machine. The key stays valid.",
-    {
-      "muster context remove production": "The context and its key",
-      "muster keys revoke key_2f9": "Make the key itself invalid, beside the service"
-    },
-    "Remove a context and its key"
-  )
-)
+  }
+})
 
 /** `muster context`: services and keys by name, in a file that only its owner can read. */
 export const context = Command.make("context").pipe(

@@ -20,7 +20,7 @@ import {
 } from "../shared/config/DatabaseUrl.ts"
 import { StartError } from "../shared/config/StartError.ts"
 import { ServiceConfig, settings as service } from "../shared/config/service.ts"
-import { documented, documentedGroup } from "./shared/documented.ts"
+import { command, group } from "./shared/command.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { table } from "./shared/table.ts"
 
@@ -29,10 +29,15 @@ const configured = Effect.map(ServiceConfig.load, (settings) =>
   databaseOf(settings, resolve(settings.dataDir))
 )
 
-const migrate = Command.make(
-  "migrate",
-  {},
-  Effect.fn(function* () {
+const migrate = command("migrate", {
+  description: "Bring the schema of the database up to date",
+  examples: {
+    "muster db migrate": "The database of the settings",
+    "MUSTER_DATABASE_URL=postgres://muster@db/muster muster db migrate":
+      "PostgreSQL, before the first replica starts"
+  },
+  input: {},
+  *run() {
     yield* openDataDir(yield* ServiceConfig.load)
     const url = yield* configured
     const [before, after] = yield* Effect.gen(function* () {
@@ -45,15 +50,8 @@ const migrate = Command.make(
         ? `${describeDatabase(url)}: schema ${after}, nothing to do`
         : `${describeDatabase(url)}: schema ${before} -> ${after}`
     )
-  })
-).pipe(
-  documented("Bring the schema of the database up to date", {
-    "muster db migrate": "The database of the settings",
-    "MUSTER_DATABASE_URL=postgres://muster@db/muster muster db migrate":
-      "PostgreSQL, before the first replica starts"
-  }),
-  Command.provide(CommandLogging)
-)
+  }
+}).pipe(Command.provide(CommandLogging))
 
 const stateOf = ({ refusal, version }: DatabaseStatus): string => {
   if (refusal !== undefined) return `refused: ${refusal}`
@@ -70,10 +68,15 @@ const tables: Listing<DatabaseStatus["counts"][number]> = {
   ]
 }
 
-const status = Command.make(
-  "status",
-  outputFlags,
-  Effect.fn(function* (flags) {
+const status = command("status", {
+  description: "Show the database, its schema and its contents in numbers",
+  examples: {
+    "muster db status": "The database of the settings",
+    "muster db status --json": "For programs",
+    "MUSTER_DATA_DIR=/var/lib/muster muster db status": "That of another data folder"
+  },
+  input: outputFlags,
+  *run(flags) {
     const url = yield* configured
     yield* mustExist(url, AS_THE_SERVICE)
     const found = yield* Effect.provide(databaseStatus, clientOf(url))
@@ -85,15 +88,8 @@ const status = Command.make(
     yield* Console.log(`Schema: ${version} (this version has ${known}), ${stateOf(found)}`)
     if (journal !== undefined) yield* Console.log(`Journal: ${journal.oldest} to ${journal.newest}`)
     if (counts.length > 0) yield* printList(flags, tables, counts, "")
-  })
-).pipe(
-  documented("Show the database, its schema and its contents in numbers", {
-    "muster db status": "The database of the settings",
-    "muster db status --json": "For programs",
-    "MUSTER_DATA_DIR=/var/lib/muster muster db status": "That of another data folder"
-  }),
-  Command.provide(CommandLogging)
-)
+  }
+}).pipe(Command.provide(CommandLogging))
 
 const named = (text: string): Effect.Effect<DatabaseUrl, StartError> => {
   const url = parseDatabaseUrl(text)
@@ -107,15 +103,20 @@ const named = (text: string): Effect.Effect<DatabaseUrl, StartError> => {
   return Effect.succeed(url._tag === "Sqlite" ? { ...url, filename: resolve(url.filename) } : url)
 }
 
-const copy = Command.make(
-  "copy",
-  {
+const copy = command("copy", {
+  description: "Copy an installation into another, empty database, and verify the copy",
+  examples: {
+    "muster db copy --from sqlite:data/muster.db --to postgres://muster@db/muster":
+      "From SQLite to PostgreSQL",
+    "muster db copy --from postgres://muster@db/muster --to sqlite:copy.db": "Into a file"
+  },
+  input: {
     from: Flag.String("from").pipe(
       Flag.withDescription("The database to copy: sqlite:file or postgres://...")
     ),
     to: Flag.String("to").pipe(Flag.withDescription("An empty database: sqlite:file or postgres://..."))
   },
-  Effect.fn(function* ({ from, to }) {
+  *run({ from, to }) {
     const [source, target] = [yield* named(from), yield* named(to)]
     const copied = yield* copyDatabase(source, target)
     yield* Console.log(
@@ -131,20 +132,18 @@ const copy = Command.make(
     yield* Console.log(
       "On PostgreSQL a service has no node of its own: for the servers of one, set MUSTER_EMBEDDED_NODE=true and keep its data folder."
     )
-  })
-).pipe(
-  documented("Copy an installation into another, empty database, and verify the copy", {
-    "muster db copy --from sqlite:data/muster.db --to postgres://muster@db/muster":
-      "From SQLite to PostgreSQL",
-    "muster db copy --from postgres://muster@db/muster --to sqlite:copy.db": "Into a file"
-  }),
-  Command.provide(CommandLogging)
-)
+  }
+}).pipe(Command.provide(CommandLogging))
 
-const backup = Command.make(
-  "backup",
-  { file: Argument.String("file").pipe(Argument.withDescription("A new file")) },
-  Effect.fn(function* ({ file }) {
+const backup = command("backup", {
+  description: "Write a copy of the SQLite database to a new file, while the service runs",
+  examples: {
+    "muster db backup muster-backup.db": "Into this folder",
+    "MUSTER_DATA_DIR=/var/lib/muster muster db backup /backups/muster.db":
+      "The database of another data folder"
+  },
+  input: { file: Argument.String("file").pipe(Argument.withDescription("A new file")) },
+  *run({ file }) {
     const url = yield* configured
     if (url._tag === "Postgres") {
       return yield* new StartError({
@@ -154,24 +153,15 @@ const backup = Command.make(
     const target = resolve(file)
     yield* backupDatabase(url, target)
     yield* Console.log(`${target} is a copy of ${describeDatabase(url)}, and was checked.`)
-  })
-).pipe(
-  documented("Write a copy of the SQLite database to a new file, while the service runs", {
-    "muster db backup muster-backup.db": "Into this folder",
-    "MUSTER_DATA_DIR=/var/lib/muster muster db backup /backups/muster.db":
-      "The database of another data folder"
-  }),
-  Command.provide(CommandLogging)
-)
+  }
+}).pipe(Command.provide(CommandLogging))
 
 const { dataDir, databaseUrl } = service
 
 /** `muster db migrate|status|copy|backup`. */
-export const db = Command.make("db").pipe(
-  documentedGroup(
-    "Migrate, inspect, copy and back up the database",
-    "Migrate, inspect, copy and back up the database.",
-    { dataDir, databaseUrl }
-  ),
-  Command.withSubcommands([migrate, status, copy, backup])
-)
+export const db = group("db", {
+  short: "Migrate, inspect, copy and back up the database",
+  description: "Migrate, inspect, copy and back up the database.",
+  settings: { dataDir, databaseUrl },
+  subcommands: [migrate, status, copy, backup]
+})

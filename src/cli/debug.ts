@@ -5,9 +5,8 @@ import { Argument, Command } from "effect/cli"
 import * as Tar from "effect/encoding/Tar"
 import { version } from "../app/version.ts"
 import { commandSettings } from "../shared/config/command.ts"
-import { withSettings } from "../shared/config/help.ts"
 import { CommandError, whyNoFile } from "./shared/CommandError.ts"
-import { documented } from "./shared/documented.ts"
+import { command } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { allNodes } from "./shared/named.ts"
 import { note } from "./shared/terminal.ts"
@@ -60,15 +59,22 @@ const write = Effect.fnUntraced(function* (archive: string, files: ReadonlyArray
 })
 
 /** `muster debug`: an archive for a bug report. */
-export const debug = Command.make(
-  "debug",
-  {
+export const debug = command("debug", {
+  description:
+    "Write an archive (.tar.gz) for a bug report: settings without secrets, nodes, warnings, sources, the last 1,000 lines of the log, and metrics. Read it before you pass it on: it has names and addresses. Needs a key of scope AppAdmin.",
+  settings: commandSettings,
+  short: "Write an archive for a bug report",
+  examples: {
+    "muster debug": "Into a new file of this folder",
+    "muster debug report.tar.gz && tar tzf report.tar.gz": "And list its files"
+  },
+  input: {
     archive: Argument.String("archive").pipe(
       Argument.withDescription("A new file; default: muster-debug-TIME.tar.gz in this folder"),
       Argument.optional
     )
   },
-  Effect.fn(function* ({ archive }) {
+  *run({ archive }) {
     const time = new Date().toISOString().replaceAll(/[:.]/g, "-")
     const file = Option.getOrElse(archive, () => `muster-debug-${time}.tar.gz`)
     const files: Array<readonly [string, string]> = []
@@ -78,18 +84,5 @@ export const debug = Command.make(
     }
     yield* write(file, files)
     yield* Console.log(file)
-  })
-).pipe(
-  documented(
-    withSettings(
-      "Write an archive (.tar.gz) for a bug report: settings without secrets, nodes, warnings, sources, the last 1,000 lines of the log, and metrics. Read it before you pass it on: it has names and addresses. Needs a key of scope AppAdmin.",
-      commandSettings
-    ),
-    {
-      "muster debug": "Into a new file of this folder",
-      "muster debug report.tar.gz && tar tzf report.tar.gz": "And list its files"
-    },
-    "Write an archive for a bug report"
-  ),
-  Command.provide(CommandClient)
-)
+  }
+}).pipe(Command.provide(CommandClient))

@@ -4,9 +4,8 @@ import type { Change, Reset } from "../client/follow.ts"
 import { serverIdPattern } from "../contract/domain/Id.ts"
 import { Topic } from "../contract/domain/ServerEvent.ts"
 import { commandSettings } from "../shared/config/command.ts"
-import { withSettings } from "../shared/config/help.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
-import { documented, followFlag, severalFlag } from "./shared/documented.ts"
+import { command, followFlag, severalFlag } from "./shared/command.ts"
 import { ask, askStream, CommandClient, following } from "./shared/musterClient.ts"
 import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags } from "./shared/output.ts"
@@ -93,9 +92,17 @@ const eventServers = (text: string) =>
     )
   )
 
-export const events = Command.make(
-  "events",
-  {
+export const events = command("events", {
+  description:
+    "Print what happens to servers: time, cursor, server, topic and details. The stream resumes by itself, and misses nothing, when the connection breaks.",
+  settings: commandSettings,
+  short: "Print what happens to servers",
+  examples: {
+    "muster events -f": "Everything from now on",
+    "muster events --since 1h": "The events of the last hour",
+    "muster events --topic crash --topic deleted --since 0 -o jsonl": "Stored crashes and deletions"
+  },
+  input: {
     follow: followFlag("Print new events until Ctrl-C; without it, the stored ones only"),
     since: Flag.String("since").pipe(
       Flag.withDescription(
@@ -120,7 +127,7 @@ export const events = Command.make(
     blueprint: severalFlag("blueprint", "Only events of servers of this blueprint, repeatable", 100),
     ...outputFlags
   },
-  Effect.fn(function* ({ blueprint, follow, server, since, topic, ...flags }) {
+  *run({ blueprint, follow, server, since, topic, ...flags }) {
     const topics = topic.filter(isTopic)
     const unknown = topic.find((text) => !isTopic(text))
     if (unknown !== undefined) {
@@ -165,19 +172,5 @@ export const events = Command.make(
           )
     )
     yield* follow ? following(printed) : printed
-  })
-).pipe(
-  documented(
-    withSettings(
-      "Print what happens to servers: time, cursor, server, topic and details. The stream resumes by itself, and misses nothing, when the connection breaks.",
-      commandSettings
-    ),
-    {
-      "muster events -f": "Everything from now on",
-      "muster events --since 1h": "The events of the last hour",
-      "muster events --topic crash --topic deleted --since 0 -o jsonl": "Stored crashes and deletions"
-    },
-    "Print what happens to servers"
-  ),
-  Command.provide(CommandClient)
-)
+  }
+}).pipe(Command.provide(CommandClient))

@@ -1,9 +1,8 @@
 import { fileURLToPath } from "node:url"
 import { Console, Effect, FileSystem, Path, type PlatformError } from "effect"
-import { Command } from "effect/cli"
 import { StartError } from "../shared/config/StartError.ts"
 import { ServiceConfig } from "../shared/config/service.ts"
-import { documented } from "./shared/documented.ts"
+import { command } from "./shared/command.ts"
 
 /** The examples of the package. In a checkout, their folders also have the files of the operator. */
 export const examples = {
@@ -38,10 +37,17 @@ const cannotWrite = ({ message }: PlatformError.PlatformError) =>
   )
 
 /** `muster init`: writes the examples of blueprints and software into the folders of the settings. */
-export const init = Command.make(
-  "init",
-  {},
-  Effect.fn(function* () {
+export const init = command("init", {
+  description:
+    "Write the examples of blueprints and software into MUSTER_BLUEPRINTS_DIR (./blueprints) and MUSTER_SOFTWARE_DIR (./software). Files that exist stay as they are.",
+  short: "Write examples of blueprints and software",
+  examples: {
+    "muster init": "Into ./blueprints and ./software",
+    "MUSTER_BLUEPRINTS_DIR=/etc/muster/blueprints MUSTER_SOFTWARE_DIR=/etc/muster/software muster init":
+      "Into other folders"
+  },
+  input: {},
+  *run() {
     const { blueprintsDir, softwareDir } = yield* ServiceConfig.load
     const written = yield* Effect.all([
       writeExamples("software", softwareDir),
@@ -53,15 +59,5 @@ export const init = Command.make(
         ? "All examples exist already: nothing is written."
         : "Start the service with `muster serve`; a service that runs reads the files after `kill -HUP`."
     )
-  })
-).pipe(
-  documented(
-    "Write the examples of blueprints and software into MUSTER_BLUEPRINTS_DIR (./blueprints) and MUSTER_SOFTWARE_DIR (./software). Files that exist stay as they are.",
-    {
-      "muster init": "Into ./blueprints and ./software",
-      "MUSTER_BLUEPRINTS_DIR=/etc/muster/blueprints MUSTER_SOFTWARE_DIR=/etc/muster/software muster init":
-        "Into other folders"
-    },
-    "Write examples of blueprints and software"
-  )
-)
+  }
+})

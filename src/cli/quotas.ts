@@ -1,8 +1,8 @@
-import { Console, Effect, type Option } from "effect"
+import { Console, type Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { type NamedQuota, QuotaName, type QuotaUse } from "../contract/domain/Quota.ts"
 import { wrongUsage } from "./shared/CommandError.ts"
-import { documented, documentedGroup, given, numberFlag } from "./shared/documented.ts"
+import { command, given, group, numberFlag } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, listCommand, objectCommand, outputFlags, printOne } from "./shared/output.ts"
 import { confirm, yesFlag } from "./shared/terminal.ts"
@@ -50,9 +50,14 @@ const chosenLimits = ({ cpu, disk, memory, servers }: Chosen) => ({
   ...given({ max_servers: servers, max_memory: memory, max_cpu: cpu, max_disk: disk })
 })
 
-const create = Command.make(
-  "create",
-  {
+const create = command("create", {
+  description:
+    "Create a quota that keys share: `muster keys create --quota` gives it to a key. The servers of all of its keys count together.",
+  examples: {
+    "muster quotas create team-a --max-servers 10 --max-memory 20480": "Ten servers with 20 GiB of memory",
+    "muster quotas create team-b --max-cpu 800 --max-disk 100000": "Eight threads and 100 GB of disk"
+  },
+  input: {
     name: Argument.String("name").pipe(
       Argument.withDescription("Name of the quota, such as team-a"),
       Argument.withSchema(QuotaName)
@@ -60,30 +65,24 @@ const create = Command.make(
     ...maxima,
     ...outputFlags
   },
-  Effect.fn(function* ({ name, ...input }) {
+  *run({ name, ...input }) {
     const payload = { name, ...chosenLimits(input) }
     if (Object.keys(payload).length === 1)
       return yield* wrongUsage("Set at least one limit, such as with --max-servers 10.")
     yield* printOne(input, listing, yield* ask((muster) => muster.quotas.create({ payload })))
-  })
-).pipe(
-  documented(
-    "Create a quota that keys share: `muster keys create --quota` gives it to a key. The servers of all of its keys count together.",
-    {
-      "muster quotas create team-a --max-servers 10 --max-memory 20480": "Ten servers with 20 GiB of memory",
-      "muster quotas create team-b --max-cpu 800 --max-disk 100000": "Eight threads and 100 GB of disk"
-    }
-  )
-)
+  }
+})
 
 const list = listCommand(
   listing,
   ask((muster) => muster.quotas.list()),
   "No quotas. `muster quotas create <name>` makes one.",
-  "List quotas with their use",
   {
-    "muster quotas list": "All quotas with their use",
-    "muster quotas list --json": "For programs"
+    description: "List quotas with their use",
+    examples: {
+      "muster quotas list": "All quotas with their use",
+      "muster quotas list --json": "For programs"
+    }
   }
 )
 
@@ -92,16 +91,22 @@ const show = objectCommand(
   quotaArgument,
   listing,
   (quota) => ask((muster) => muster.quotas.get({ params: { quota } })),
-  "Show a quota with its use",
   {
-    "muster quotas show team-a": "Its limits and their use",
-    "muster quotas show team-a --json": "As JSON"
+    description: "Show a quota with its use",
+    examples: {
+      "muster quotas show team-a": "Its limits and their use",
+      "muster quotas show team-a --json": "As JSON"
+    }
   }
 )
 
-const patch = Command.make(
-  "patch",
-  {
+const patch = command("patch", {
+  description: "Change the limits of a quota. They apply at once; servers that exist beyond them stay.",
+  examples: {
+    "muster quotas patch team-a --max-servers 20": "A larger quota",
+    "muster quotas patch team-a --without max-cpu": "Without a limit of CPU"
+  },
+  input: {
     quota: quotaArgument,
     ...maxima,
     without: Flag.Literals("without", ["max-servers", "max-memory", "max-cpu", "max-disk"]).pipe(
@@ -110,41 +115,32 @@ const patch = Command.make(
     ),
     ...outputFlags
   },
-  Effect.fn(function* ({ quota, without, ...input }) {
+  *run({ quota, without, ...input }) {
     const removed = without.map((name) => [name.replace("-", "_"), null] as const)
     const payload = { ...chosenLimits(input), ...Object.fromEntries(removed) }
     if (Object.keys(payload).length === 0)
       return yield* wrongUsage("Say what to change, such as with --max-servers 20.")
     const changed = yield* ask((muster) => muster.quotas.patch({ params: { quota }, payload }))
     yield* printOne(input, listing, changed)
-  })
-).pipe(
-  documented("Change the limits of a quota. They apply at once; servers that exist beyond them stay.", {
-    "muster quotas patch team-a --max-servers 20": "A larger quota",
-    "muster quotas patch team-a --without max-cpu": "Without a limit of CPU"
-  })
-)
+  }
+})
 
-const remove = Command.make(
-  "delete",
-  { quota: quotaArgument, yes: yesFlag },
-  Effect.fn(function* ({ quota, yes }) {
+const remove = command("delete", {
+  description: "Delete a quota. Ends with 2 if a valid key has it. Servers stay.",
+  examples: {
+    "muster quotas delete team-a": "After confirmation",
+    "muster quotas delete team-a --yes": "Without a question"
+  },
+  input: { quota: quotaArgument, yes: yesFlag },
+  *run({ quota, yes }) {
     yield* confirm(`Delete the quota ${quota}?`, yes)
     yield* ask((muster) => muster.quotas.remove({ params: { quota } }))
     yield* Console.log(`Quota ${quota} is deleted.`)
-  })
-).pipe(
-  documented("Delete a quota. Ends with 2 if a valid key has it. Servers stay.", {
-    "muster quotas delete team-a": "After confirmation",
-    "muster quotas delete team-a --yes": "Without a question"
-  })
-)
+  }
+})
 
-export const quotas = Command.make("quotas").pipe(
-  documentedGroup(
-    "Limit the servers that keys create together",
-    "Create, list and change quotas that keys share. Needs a key of scope AppAdmin."
-  ),
-  Command.withSubcommands([list, create, show, patch, remove]),
-  Command.provide(CommandClient)
-)
+export const quotas = group("quotas", {
+  short: "Limit the servers that keys create together",
+  description: "Create, list and change quotas that keys share. Needs a key of scope AppAdmin.",
+  subcommands: [list, create, show, patch, remove]
+}).pipe(Command.provide(CommandClient))

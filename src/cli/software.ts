@@ -1,6 +1,6 @@
 import { Argument, Command } from "effect/cli"
 import type { Software } from "../contract/domain/Software.ts"
-import { documentedGroup } from "./shared/documented.ts"
+import { group } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, listCommand, objectCommand } from "./shared/output.ts"
 import { reloadCommand } from "./shared/reloadCommand.ts"
@@ -20,10 +20,12 @@ const list = listCommand(
   listing,
   ask((muster) => muster.blueprints.softwareList()),
   "No software.",
-  "List software",
   {
-    "muster software list": "All software",
-    "muster software list -o id": "The ids"
+    description: "List software",
+    examples: {
+      "muster software list": "All software",
+      "muster software list -o id": "The ids"
+    }
   }
 )
 
@@ -32,10 +34,12 @@ const show = objectCommand(
   Argument.String("software").pipe(Argument.withDescription("Id of the software")),
   listing,
   (software) => ask((muster) => muster.blueprints.software({ params: { software } })),
-  "Show a software definition",
   {
-    "muster software show paper": "The main fields",
-    "muster software show paper --json": "The whole definition"
+    description: "Show a software definition",
+    examples: {
+      "muster software show paper": "The main fields",
+      "muster software show paper --json": "The whole definition"
+    }
   }
 )
 
@@ -43,16 +47,19 @@ const reload = reloadCommand(
   "software",
   (muster) => muster.blueprints.softwareReload(),
   "Software is reloaded.",
-  "Sync the sources of software and read its files again, all or nothing. An invalid file is named with line, column and reason.",
   {
-    "muster software reload": "After a change of files",
-    "muster software reload && muster blueprints reload": "Software first, then blueprints"
-  },
-  "Sync the sources of software and read its files again"
+    description:
+      "Sync the sources of software and read its files again, all or nothing. An invalid file is named with line, column and reason.",
+    short: "Sync the sources of software and read its files again",
+    examples: {
+      "muster software reload": "After a change of files",
+      "muster software reload && muster blueprints reload": "Software first, then blueprints"
+    }
+  }
 )
 
-export const software = Command.make("software").pipe(
-  documentedGroup("List, show and reload software", "List, show and reload software of a running service."),
-  Command.withSubcommands([list, show, reload]),
-  Command.provide(CommandClient)
-)
+export const software = group("software", {
+  short: "List, show and reload software",
+  description: "List, show and reload software of a running service.",
+  subcommands: [list, show, reload]
+}).pipe(Command.provide(CommandClient))

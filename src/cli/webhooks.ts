@@ -8,7 +8,7 @@ import {
   WebhookTopic
 } from "../contract/domain/Webhook.ts"
 import { CommandError, wrongUsage } from "./shared/CommandError.ts"
-import { documented, documentedGroup, given, switchFlag, textFlag } from "./shared/documented.ts"
+import { command, given, group, switchFlag, textFlag } from "./shared/command.ts"
 import { lineIn } from "./shared/lineFile.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import {
@@ -88,10 +88,15 @@ const attempts: Listing<WebhookDelivery> = {
   ]
 }
 
-const create = Command.make(
-  "create",
-  { ...fields, ...outputFlags },
-  Effect.fn(function* (input) {
+const create = command("create", {
+  description: "Create a webhook: its address receives events in signed requests. The secret is shown once.",
+  examples: {
+    "muster webhooks create --url https://example.com/hook --topic crash": "Crashes, as JSON",
+    "muster webhooks create --url-file discord-url --format discord --topic crash --label team=a":
+      "Crashes of a team, in a Discord channel"
+  },
+  input: { ...fields, ...outputFlags },
+  *run(input) {
     const url = yield* urlOf(input)
     if (Option.isNone(url)) return yield* wrongUsage("Name the address with --url or --url-file.")
     const made = yield* ask((muster) =>
@@ -103,23 +108,19 @@ const create = Command.make(
     }
     yield* printOne(input, withSecret, made)
     yield* note("The secret is shown only now: keep it, to check signatures.")
-  })
-).pipe(
-  documented("Create a webhook: its address receives events in signed requests. The secret is shown once.", {
-    "muster webhooks create --url https://example.com/hook --topic crash": "Crashes, as JSON",
-    "muster webhooks create --url-file discord-url --format discord --topic crash --label team=a":
-      "Crashes of a team, in a Discord channel"
-  })
-)
+  }
+})
 
 const list = listCommand(
   listing,
   ask((muster) => muster.webhooks.list()),
   "No webhooks. `muster webhooks create` makes one.",
-  "List webhooks",
   {
-    "muster webhooks list": "All webhooks with their state",
-    "muster webhooks list -o wide": "Also why deliveries fail"
+    description: "List webhooks",
+    examples: {
+      "muster webhooks list": "All webhooks with their state",
+      "muster webhooks list -o wide": "Also why deliveries fail"
+    }
   }
 )
 
@@ -128,23 +129,29 @@ const show = objectCommand(
   webhookArgument,
   listing,
   (id) => ask((muster) => muster.webhooks.get({ params: { webhook: WebhookId.make(id) } })),
-  "Show a webhook",
   {
-    "muster webhooks show crash-alerts": "Its fields and state",
-    "muster webhooks show crash-alerts --json": "As JSON"
+    description: "Show a webhook",
+    examples: {
+      "muster webhooks show crash-alerts": "Its fields and state",
+      "muster webhooks show crash-alerts --json": "As JSON"
+    }
   }
 )
 
-const patch = Command.make(
-  "patch",
-  {
+const patch = command("patch", {
+  description: "Change a webhook. A parked one continues.",
+  examples: {
+    "muster webhooks patch crash-alerts --topic crash --topic deleted": "Other topics",
+    "muster webhooks patch crash-alerts --any-label": "Without a condition on labels"
+  },
+  input: {
     webhook: webhookId,
     ...fields,
     "any-blueprint": switchFlag("any-blueprint", "Events of servers of all blueprints"),
     "any-label": switchFlag("any-label", "Events of servers with any labels"),
     ...outputFlags
   },
-  Effect.fn(function* (input) {
+  *run(input) {
     const url = yield* urlOf(input)
     const payload = {
       ...payloadOf(input),
@@ -158,52 +165,50 @@ const patch = Command.make(
       muster.webhooks.patch({ params: { webhook: input.webhook }, payload })
     )
     yield* printOne(input, listing, changed)
-  })
-).pipe(
-  documented("Change a webhook. A parked one continues.", {
-    "muster webhooks patch crash-alerts --topic crash --topic deleted": "Other topics",
-    "muster webhooks patch crash-alerts --any-label": "Without a condition on labels"
-  })
-)
+  }
+})
 
-const remove = Command.make(
-  "delete",
-  {
+const remove = command("delete", {
+  description: "Delete a webhook",
+  examples: {
+    "muster webhooks delete crash-alerts": "After confirmation",
+    "muster webhooks delete crash-alerts --yes": "Without a question"
+  },
+  input: {
     webhook: webhookId,
     yes: yesFlag
   },
-  Effect.fn(function* ({ webhook, yes }) {
+  *run({ webhook, yes }) {
     yield* confirm(`Delete the webhook ${webhook}, with its secret?`, yes)
     yield* ask((muster) => muster.webhooks.remove({ params: { webhook } }))
     yield* Console.log(`Webhook ${webhook} is deleted.`)
-  })
-).pipe(
-  documented("Delete a webhook", {
-    "muster webhooks delete crash-alerts": "After confirmation",
-    "muster webhooks delete crash-alerts --yes": "Without a question"
-  })
-)
+  }
+})
 
-const test = Command.make(
-  "test",
-  { webhook: webhookId, ...outputFlags },
-  Effect.fn(function* ({ webhook, ...flags }) {
+const test = command("test", {
+  description: "Send a test message now. Ends with 1 if the receiver does not accept it.",
+  examples: {
+    "muster webhooks test crash-alerts": "One attempt",
+    "muster webhooks test crash-alerts --json": "With its status and time as JSON"
+  },
+  input: { webhook: webhookId, ...outputFlags },
+  *run({ webhook, ...flags }) {
     const attempt = yield* ask((muster) => muster.webhooks.test({ params: { webhook } }))
     yield* printList(flags, attempts, [attempt], "")
     if (attempt.error !== undefined) {
       return yield* new CommandError({ status: "failed", message: `the delivery failed: ${attempt.error}` })
     }
-  })
-).pipe(
-  documented("Send a test message now. Ends with 1 if the receiver does not accept it.", {
-    "muster webhooks test crash-alerts": "One attempt",
-    "muster webhooks test crash-alerts --json": "With its status and time as JSON"
-  })
-)
+  }
+})
 
-const replay = Command.make(
-  "replay",
-  {
+const replay = command("replay", {
+  description: "Deliver the events after a cursor again. A parked webhook continues.",
+  short: "Deliver events again",
+  examples: {
+    "muster webhooks replay crash-alerts --cursor 0": "All stored events",
+    "muster webhooks replay crash-alerts --cursor 4711": "Those after an event"
+  },
+  input: {
     webhook: webhookId,
     cursor: Flag.Int("cursor").pipe(
       Flag.withDescription("Deliver the events after this cursor again; 0: all stored events"),
@@ -214,42 +219,29 @@ const replay = Command.make(
     ),
     ...outputFlags
   },
-  Effect.fn(function* ({ cursor, webhook, ...flags }) {
+  *run({ cursor, webhook, ...flags }) {
     const replayed = yield* ask((muster) =>
       muster.webhooks.replay({ params: { webhook }, payload: { cursor } })
     )
     yield* printOne(flags, listing, replayed)
-  })
-).pipe(
-  documented(
-    "Deliver the events after a cursor again. A parked webhook continues.",
-    {
-      "muster webhooks replay crash-alerts --cursor 0": "All stored events",
-      "muster webhooks replay crash-alerts --cursor 4711": "Those after an event"
-    },
-    "Deliver events again"
-  )
-)
+  }
+})
 
-const deliveries = Command.make(
-  "deliveries",
-  { webhook: webhookId, ...outputFlags },
-  Effect.fn(function* ({ webhook, ...flags }) {
-    const found = yield* ask((muster) => muster.webhooks.deliveries({ params: { webhook } }))
-    yield* printList(flags, attempts, found, "No deliveries.")
-  })
-).pipe(
-  documented("List the last 100 attempts, newest first", {
+const deliveries = command("deliveries", {
+  description: "List the last 100 attempts, newest first",
+  examples: {
     "muster webhooks deliveries crash-alerts": "With statuses and errors",
     "muster webhooks deliveries crash-alerts -o jsonl": "One attempt a line"
-  })
-)
+  },
+  input: { webhook: webhookId, ...outputFlags },
+  *run({ webhook, ...flags }) {
+    const found = yield* ask((muster) => muster.webhooks.deliveries({ params: { webhook } }))
+    yield* printList(flags, attempts, found, "No deliveries.")
+  }
+})
 
-export const webhooks = Command.make("webhooks").pipe(
-  documentedGroup(
-    "Send events to programs, Discord and Slack",
-    "Create, test and watch webhooks of a running service. Needs a key of scope AppAdmin."
-  ),
-  Command.withSubcommands([list, create, show, patch, remove, test, replay, deliveries]),
-  Command.provide(CommandClient)
-)
+export const webhooks = group("webhooks", {
+  short: "Send events to programs, Discord and Slack",
+  description: "Create, test and watch webhooks of a running service. Needs a key of scope AppAdmin.",
+  subcommands: [list, create, show, patch, remove, test, replay, deliveries]
+}).pipe(Command.provide(CommandClient))

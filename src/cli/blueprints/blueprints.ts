@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 import type { BlueprintView } from "../../contract/domain/Blueprint.ts"
-import { documented, documentedGroup } from "../shared/documented.ts"
+import { command, group } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { type Listing, listCommand, objectCommand } from "../shared/output.ts"
 import { reloadCommand } from "../shared/reloadCommand.ts"
@@ -41,26 +41,25 @@ const allBlueprints = Effect.gen(function* () {
   }
 })
 
-const list = listCommand(
-  listing,
-  allBlueprints,
-  "No blueprints. `muster init` writes examples.",
-  "List blueprints",
-  {
+const list = listCommand(listing, allBlueprints, "No blueprints. `muster init` writes examples.", {
+  description: "List blueprints",
+  examples: {
     "muster blueprints list": "All blueprints",
     "muster blueprints list -o wide": "With images"
   }
-)
+})
 
 const show = objectCommand(
   "show",
   blueprintArgument,
   listing,
   (blueprint) => ask((muster) => muster.blueprints.get({ params: { blueprint } })),
-  "Show a blueprint",
   {
-    "muster blueprints show demo": "The main fields",
-    "muster blueprints show demo --json": "The whole blueprint, with its mixins merged"
+    description: "Show a blueprint",
+    examples: {
+      "muster blueprints show demo": "The main fields",
+      "muster blueprints show demo --json": "The whole blueprint, with its mixins merged"
+    }
   }
 )
 
@@ -68,43 +67,41 @@ const reload = reloadCommand(
   "blueprints",
   (muster) => muster.blueprints.reload(),
   "Blueprints are reloaded.",
-  "Sync the sources of blueprints and read their files again, all or nothing. An invalid file is named with line, column and reason. Servers keep their definitions; `muster blueprints rollout` gives them the new ones.",
   {
-    "muster blueprints reload": "After a change of files",
-    "muster blueprints check ./blueprints && muster blueprints reload": "Only if the files are valid"
-  },
-  "Sync the sources of blueprints and read their files again"
+    description:
+      "Sync the sources of blueprints and read their files again, all or nothing. An invalid file is named with line, column and reason. Servers keep their definitions; `muster blueprints rollout` gives them the new ones.",
+    short: "Sync the sources of blueprints and read their files again",
+    examples: {
+      "muster blueprints reload": "After a change of files",
+      "muster blueprints check ./blueprints && muster blueprints reload": "Only if the files are valid"
+    }
+  }
 )
 
-const rollout = Command.make(
-  "rollout",
-  { blueprint: blueprintArgument, ...rolloutFlags },
-  Effect.fn(function* ({ blueprint, ...input }) {
-    yield* startRollout({ blueprint_id: blueprint }, input)
-  })
-).pipe(
-  documented(
+const rollout = command("rollout", {
+  description:
     "Give today's blueprint and software to all servers of the blueprint, a few at a time. Servers that run are restarted; all keep their data, ids and ports.",
-    {
-      "muster blueprints rollout survival --dry-run": "What would change",
-      "muster blueprints rollout survival --max-parallel 5 --on-failure rollback --wait --yes":
-        "Five at a time, and back to the earlier definitions after a failure"
-    },
-    "Give today's blueprint to its servers, a few at a time"
-  )
-)
+  short: "Give today's blueprint to its servers, a few at a time",
+  examples: {
+    "muster blueprints rollout survival --dry-run": "What would change",
+    "muster blueprints rollout survival --max-parallel 5 --on-failure rollback --wait --yes":
+      "Five at a time, and back to the earlier definitions after a failure"
+  },
+  input: { blueprint: blueprintArgument, ...rolloutFlags },
+  *run({ blueprint, ...input }) {
+    yield* startRollout({ blueprint_id: blueprint }, input)
+  }
+})
 
 /** `muster blueprints`: `check` needs no service. */
-export const blueprints = Command.make("blueprints").pipe(
-  documentedGroup(
-    "List, check, reload and roll out blueprints",
-    "List, check, reload and roll out blueprints."
-  ),
-  Command.withSubcommands([
+export const blueprints = group("blueprints", {
+  short: "List, check, reload and roll out blueprints",
+  description: "List, check, reload and roll out blueprints.",
+  subcommands: [
     list.pipe(Command.provide(CommandClient)),
     show.pipe(Command.provide(CommandClient)),
     check,
     reload.pipe(Command.provide(CommandClient)),
     rollout.pipe(Command.provide(CommandClient))
-  ])
-)
+  ]
+})

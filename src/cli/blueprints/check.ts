@@ -1,5 +1,5 @@
 import { Console, Effect, FileSystem, Option, Path } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Argument, Flag } from "effect/cli"
 import {
   blueprintSet,
   type Loaded,
@@ -10,7 +10,7 @@ import {
 import { type Problem, printable } from "../../controlPlane/blueprints/parse/problem.ts"
 import { blueprintWarnings } from "../../controlPlane/blueprints/views.ts"
 import { CommandError } from "../shared/CommandError.ts"
-import { documented, textFlag } from "../shared/documented.ts"
+import { command, textFlag } from "../shared/command.ts"
 import { note, paint } from "../shared/terminal.ts"
 
 const kinds = ["blueprints", "software"] as const
@@ -78,9 +78,16 @@ const printReport = Effect.fnUntraced(function* ({ directory, problems, warnings
 const counted = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`
 
 /** `muster blueprints check`: needs no service. */
-export const check = Command.make(
-  "check",
-  {
+export const check = command("check", {
+  description:
+    "Check files of blueprints, mixins and software as a reload does, without a service. Each problem is one line, `file:line:column: error: reason`; the exit status is 1 if there is an error or no file.",
+  short: "Check definition files, without a service",
+  examples: {
+    "muster blueprints check": "The folders blueprints and software below this one",
+    "muster blueprints check ./blueprints --software /etc/muster/software":
+      "Against the software of another folder"
+  },
+  input: {
     directory: Argument.String("directory").pipe(
       Argument.withDescription(
         "A folder of blueprints or of software, or one that has the folders `blueprints` and `software`; default: this one"
@@ -96,7 +103,7 @@ export const check = Command.make(
       "The folder of software to check blueprints against; default: `software` beside theirs"
     )
   },
-  Effect.fn(function* ({ directory, kind, software }) {
+  *run({ directory, kind, software }) {
     const path = yield* Path.Path
     const roots = yield* rootsOf(directory, kind)
     const reports: Array<Report> = []
@@ -129,15 +136,5 @@ export const check = Command.make(
     const summary = `${counted(files, "file")} checked: ${counted(errors, "error")}, ${counted(warnings, "warning")}`
     if (errors > 0) return yield* new CommandError({ status: "failed", message: summary })
     yield* note(summary)
-  })
-).pipe(
-  documented(
-    "Check files of blueprints, mixins and software as a reload does, without a service. Each problem is one line, `file:line:column: error: reason`; the exit status is 1 if there is an error or no file.",
-    {
-      "muster blueprints check": "The folders blueprints and software below this one",
-      "muster blueprints check ./blueprints --software /etc/muster/software":
-        "Against the software of another folder"
-    },
-    "Check definition files, without a service"
-  )
-)
+  }
+})

@@ -18,7 +18,7 @@ import { lockFileOf, takeServiceLock } from "../../controlPlane/store/sqlite/Ser
 import { describeDatabase } from "../../shared/config/DatabaseUrl.ts"
 import { StartError } from "../../shared/config/StartError.ts"
 import { ServiceConfig } from "../../shared/config/service.ts"
-import { switchFlag } from "../shared/documented.ts"
+import { switchFlag } from "../shared/command.ts"
 import { ask, CommandClient, type CommandTarget } from "../shared/musterClient.ts"
 import { serversOf } from "../shared/named.ts"
 

@@ -4,7 +4,7 @@ import { DefinitionId, ServerId, serverIdPattern } from "../../contract/domain/I
 import { KeyGrant, KeyName, KeyScope, Right } from "../../contract/domain/Key.ts"
 import { QuotaName } from "../../contract/domain/Quota.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
-import { documented, given, numberFlag } from "../shared/documented.ts"
+import { command, given, numberFlag } from "../shared/command.ts"
 import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
@@ -90,9 +90,16 @@ const warnOfUnknown = Effect.fnUntraced(function* (blueprints: ReadonlyArray<str
   }
 })
 
-export const create = Command.make(
-  "create",
-  {
+export const create = command("create", {
+  description: "Create a key and print it, once",
+  examples: {
+    "muster keys create --name ci --expires 30d": "A key for everything, for 30 days",
+    "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab":
+      "A key that does power actions with one server, and no more",
+    "muster keys create --name night --scope Operator --allow start,stop":
+      "A key that can only start and stop servers"
+  },
+  input: {
     name: Flag.String("name").pipe(Flag.withDescription("Purpose of the key"), Flag.withSchema(KeyName)),
     scope: Flag.Literals("scope", KeyScope.literals).pipe(
       Flag.withDescription("Rights of the key; default AppAdmin: every right"),
@@ -129,7 +136,7 @@ export const create = Command.make(
     ),
     database: databaseFlag
   },
-  Effect.fn(function* ({ database: _, expires, name, ...chosen }) {
+  *run({ database: _, expires, name, ...chosen }) {
     const keys = yield* KeyAccess
     const { scope } = chosen
     const grant = yield* grantOf(chosen)
@@ -141,14 +148,5 @@ export const create = Command.make(
     })
     yield* Console.log(made.key)
     yield* Console.error(`Key ${made.id} (${scope}). It is shown only now: keep it.`)
-  })
-).pipe(
-  documented("Create a key and print it, once", {
-    "muster keys create --name ci --expires 30d": "A key for everything, for 30 days",
-    "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab":
-      "A key that does power actions with one server, and no more",
-    "muster keys create --name night --scope Operator --allow start,stop":
-      "A key that can only start and stop servers"
-  }),
-  Command.provide(({ database }) => KeyAccess.layer(database))
-)
+  }
+}).pipe(Command.provide(({ database }) => KeyAccess.layer(database)))

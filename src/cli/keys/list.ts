@@ -1,7 +1,7 @@
 import { DateTime, Effect } from "effect"
 import { Command } from "effect/cli"
 import type { KeyLimits } from "../../contract/domain/Key.ts"
-import { documented } from "../shared/documented.ts"
+import { command } from "../shared/command.ts"
 import { type Listing, outputFlags, printList } from "../shared/output.ts"
 import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"
 
@@ -58,19 +58,15 @@ const listing: Listing<ShownKey> = {
   ]
 }
 
-export const list = Command.make(
-  "list",
-  { ...outputFlags, database: databaseFlag },
-  Effect.fn(function* (flags) {
-    yield* printList(flags, listing, yield* shown, "No keys. `muster keys create --name <name>` makes one.")
-  })
-).pipe(
-  documented(
+export const list = command("list", {
+  description:
     "List keys: id, scope, state and until when, name; of scope Node, the node and its last heartbeat, to a minute",
-    {
-      "muster keys list": "All keys with their state",
-      "muster keys list --json": "For programs, with all times"
-    }
-  ),
-  Command.provide(({ database }) => KeyAccess.layer(database))
-)
+  examples: {
+    "muster keys list": "All keys with their state",
+    "muster keys list --json": "For programs, with all times"
+  },
+  input: { ...outputFlags, database: databaseFlag },
+  *run(flags) {
+    yield* printList(flags, listing, yield* shown, "No keys. `muster keys create --name <name>` makes one.")
+  }
+}).pipe(Command.provide(({ database }) => KeyAccess.layer(database)))

@@ -1,9 +1,8 @@
 import { Console, Effect } from "effect"
-import { Command } from "effect/cli"
 import type { MigrationProgress } from "../../contract/domain/Migration.ts"
 import type { Node, NodeDetail } from "../../contract/domain/Node.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
-import { documented, given, numberFlag, switchFlag, textFlag } from "../shared/documented.ts"
+import { command, given, numberFlag, switchFlag, textFlag } from "../shared/command.ts"
 import { secondsFlag } from "../shared/durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "../shared/musterClient.ts"
 import { labelledServers, nodeArgument, nodeNamed } from "../shared/named.ts"
@@ -80,9 +79,14 @@ const drained = (node: Node, detail: NodeDetail): string => {
   return `Node ${node.name} is drained; ${servers(move.left)} to move.${runningOut(move)}${stays}`
 }
 
-export const drain = Command.make(
-  "drain",
-  {
+export const drain = command("drain", {
+  description:
+    "Place no new servers on a node, except those that name it with node_id; with --move, migrate its saved servers",
+  examples: {
+    "muster nodes drain node-2 --dry-run": "Which servers would migrate, and whether there is room",
+    "muster nodes drain node-2 --move --wait": "Migrate all saved servers, with the progress"
+  },
+  input: {
     node: nodeArgument,
     move: switchFlag("move", "Move its saved servers to other nodes"),
     wait: switchFlag(
@@ -108,7 +112,7 @@ export const drain = Command.make(
     ),
     ...outputFlags
   },
-  Effect.fn(function* ({ "dry-run": isPreview, move, node: text, wait, output, json, ...chosen }) {
+  *run({ "dry-run": isPreview, move, node: text, wait, output, json, ...chosen }) {
     const flags = { output, json }
     const { "notify-seconds": seconds, ...others } = chosen
     const choices = given({ ...others, notify_seconds: seconds })
@@ -130,13 +134,5 @@ export const drain = Command.make(
     if (!wait) return
     const end = yield* waitUntilEmpty(node)
     yield* Console.log(`No saved server is left on ${node.name}.${runningOut(end)}`)
-  })
-).pipe(
-  documented(
-    "Place no new servers on a node, except those that name it with node_id; with --move, migrate its saved servers",
-    {
-      "muster nodes drain node-2 --dry-run": "Which servers would migrate, and whether there is room",
-      "muster nodes drain node-2 --move --wait": "Migrate all saved servers, with the progress"
-    }
-  )
-)
+  }
+})

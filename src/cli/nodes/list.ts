@@ -1,7 +1,6 @@
 import { Console, Effect } from "effect"
-import { Command } from "effect/cli"
 import { type Node, type NodeDetail, nodeState } from "../../contract/domain/Node.ts"
-import { documented } from "../shared/documented.ts"
+import { command } from "../shared/command.ts"
 import { ask } from "../shared/musterClient.ts"
 import { allNodes, nodeArgument, nodeNamed } from "../shared/named.ts"
 import { formatOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
@@ -48,10 +47,15 @@ const detailOf = (id: Node["id"]) => ask((muster) => muster.nodes.get({ params: 
 
 const AT_A_TIME = 8
 
-export const list = Command.make(
-  "list",
-  outputFlags,
-  Effect.fn(function* (flags) {
+export const list = command("list", {
+  description:
+    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained; plain HTTP), servers",
+  examples: {
+    "muster nodes list": "Each node with its state",
+    "muster nodes list -o wide": "Also the memory and disk that servers have reserved"
+  },
+  input: outputFlags,
+  *run(flags) {
     const nodes = yield* Effect.forEach(yield* allNodes, ({ id }) => detailOf(id), { concurrency: AT_A_TIME })
     yield* printList(flags, listing, nodes, "No nodes. `muster node` runs one.")
     // Other forms have the reason among their fields.
@@ -59,25 +63,19 @@ export const list = Command.make(
     for (const { name, unreachable } of nodes) {
       if (unreachable !== undefined) yield* Console.error(`${name} cannot be called: ${unreachable}`)
     }
-  })
-).pipe(
-  documented(
-    "List nodes: id, name, location, state (connected, unreachable, away, key revoked or expired; drained; plain HTTP), servers",
-    {
-      "muster nodes list": "Each node with its state",
-      "muster nodes list -o wide": "Also the memory and disk that servers have reserved"
-    }
-  )
-)
+  }
+})
 
 export const show = objectCommand(
   "show",
   nodeArgument,
   listing,
   (text) => Effect.flatMap(nodeNamed(text), ({ id }) => detailOf(id)),
-  "Show a node: its state, load and reserved capacity",
   {
-    "muster nodes show local": "A node by its name",
-    "muster nodes show local --json": "As the API returns it"
+    description: "Show a node: its state, load and reserved capacity",
+    examples: {
+      "muster nodes show local": "A node by its name",
+      "muster nodes show local --json": "As the API returns it"
+    }
   }
 )

@@ -1,9 +1,8 @@
 import { createInterface, type Key } from "node:readline"
 import { type Cause, Console, Effect, Queue, Stream } from "effect"
-import { Command } from "effect/cli"
 import type { Console as OpenConsole } from "../../client/console.ts"
 import { CommandError } from "../shared/CommandError.ts"
-import { documented } from "../shared/documented.ts"
+import { command } from "../shared/command.ts"
 import { ask, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { isInteractive, note, shown } from "../shared/terminal.ts"
@@ -71,24 +70,25 @@ const withPipe = ({ send }: OpenConsole) => {
   return Stream.runForEach(lines, (line) => ask(() => send(line)))
 }
 
-export const console_ = Command.make(
-  "console",
-  { server: serverArgument },
-  Effect.fn(function* ({ server }) {
-    const { id, status } = yield* serverNamed(server)
-    const open = yield* ask((muster) => muster.console(id))
-    if (status !== "running") yield* note(`The server is ${status}: it reads no lines now.`)
-    if (!isInteractive()) return yield* following(withPipe(open))
-    yield* note("Ctrl-] leaves the console; the server runs on.")
-    yield* withTerminal(open, yield* editor)
-    yield* Console.log("")
-  }, Effect.scoped)
-).pipe(
-  documented(
+const attach = Effect.fnUntraced(function* (server: string) {
+  const { id, status } = yield* serverNamed(server)
+  const open = yield* ask((muster) => muster.console(id))
+  if (status !== "running") yield* note(`The server is ${status}: it reads no lines now.`)
+  if (!isInteractive()) return yield* following(withPipe(open))
+  yield* note("Ctrl-] leaves the console; the server runs on.")
+  yield* withTerminal(open, yield* editor)
+  yield* Console.log("")
+}, Effect.scoped)
+
+export const console_ = command("console", {
+  description:
     "Open the console of a server: lines of the server with their colours, and a line to type, with history. Ctrl-] or Ctrl-C leaves; neither reaches the server. If standard input or output is no terminal, the lines of the input are sent and none is printed: `servers logs -f` prints them.",
-    {
-      "muster servers console survival-1": "Until Ctrl-]",
-      "muster servers console k7f < commands.txt": "Send the lines of a file"
-    }
-  )
-)
+  examples: {
+    "muster servers console survival-1": "Until Ctrl-]",
+    "muster servers console k7f < commands.txt": "Send the lines of a file"
+  },
+  input: { server: serverArgument },
+  *run({ server }) {
+    yield* attach(server)
+  }
+})

@@ -1,9 +1,9 @@
 import { Console, Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Flag } from "effect/cli"
 import type { CrashRecord } from "../../contract/domain/CrashRecord.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
-import { documented, given, limitFlag, textFlag } from "../shared/documented.ts"
+import { command, given, limitFlag, textFlag } from "../shared/command.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed, optionalServerArgument, serverNamed } from "../shared/named.ts"
@@ -63,9 +63,15 @@ const noCrashes = (text: string) =>
         : `No crashes. A deleted server of this name crashed: \`muster servers crashes ${crash.server_id}\`.`
   )
 
-export const crashes = Command.make(
-  "crashes",
-  {
+export const crashes = command("crashes", {
+  description:
+    "List crashes, newest first, of one server (also of a deleted one, by its id or last name) or of all. The service keeps the newest 5 crashes of each server and the newest of each blueprint (MUSTER_CRASHES_KEEP).",
+  short: "List crashes with reasons and console lines",
+  examples: {
+    "muster servers crashes k7f3m9q2x8ab --lines 50": "Why a deleted server crashed",
+    "muster servers crashes --since 24h --blueprint survival": "The crashes of a day"
+  },
+  input: {
     server: optionalServerArgument,
     since: sinceFlag("Only crashes since this time"),
     blueprint: textFlag("blueprint", "Only crashes of servers of this blueprint"),
@@ -79,7 +85,7 @@ export const crashes = Command.make(
     ),
     ...outputFlags
   },
-  Effect.fn(function* ({ blueprint, limit, lines, node, server, since, ...flags }) {
+  *run({ blueprint, limit, lines, node, server, since, ...flags }) {
     const page = { limit: String(limit) }
     if (Option.isSome(server) && [since, blueprint, node].some(Option.isSome)) {
       return yield* wrongUsage(
@@ -106,14 +112,5 @@ export const crashes = Command.make(
       yield* Console.log(tableOfItems(listing, [crash], format === "wide"))
       for (const line of crash.lines.slice(-lines)) yield* Console.log(`  ${line}`)
     }
-  })
-).pipe(
-  documented(
-    "List crashes, newest first, of one server (also of a deleted one, by its id or last name) or of all. The service keeps the newest 5 crashes of each server and the newest of each blueprint (MUSTER_CRASHES_KEEP).",
-    {
-      "muster servers crashes k7f3m9q2x8ab --lines 50": "Why a deleted server crashed",
-      "muster servers crashes --since 24h --blueprint survival": "The crashes of a day"
-    },
-    "List crashes with reasons and console lines"
-  )
-)
+  }
+})

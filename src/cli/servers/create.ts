@@ -1,12 +1,12 @@
 import { Console, Effect, Exit, Option } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Argument, Flag } from "effect/cli"
 import type { CreationPlan } from "../../contract/api/ServersGroup.ts"
 import type { NodeFit } from "../../contract/domain/Node.ts"
 import { nearest } from "../../contract/domain/nearest.ts"
 import { RunRule } from "../../contract/domain/Run.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
-import { documented, given, numberFlag, switchFlag, textFlag } from "../shared/documented.ts"
+import { command, given, numberFlag, switchFlag, textFlag } from "../shared/command.ts"
 import { durationOf, secondsFlag } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed } from "../shared/named.ts"
@@ -125,9 +125,15 @@ const startsByItself = (blueprint: string) =>
     ({ start }) => start === true
   )
 
-export const create = Command.make(
-  "create",
-  {
+export const create = command("create", {
+  description:
+    "Create a server from a blueprint. With --wait, standard error shows the installation, and the exit status is 0 once the server is up, and 1 with the reason if that fails. If no node fits, the status is 2, and each node is listed with its reason.",
+  examples: {
+    "muster servers create demo --name lobby --start --wait": "Until it runs",
+    "muster servers create demo --label team=a --set limits.memory_limit=512 --dry-run":
+      "Which nodes would fit"
+  },
+  input: {
     blueprint: Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint")),
     name: textFlag("name", "A name, which need not be unique"),
     node: textFlag("node", "Place the server on this node (id or name)"),
@@ -157,7 +163,7 @@ export const create = Command.make(
     "dry-run": switchFlag("dry-run", "Show which nodes fit, and create nothing"),
     ...outputFlags
   },
-  Effect.fn(function* (input) {
+  *run(input) {
     const {
       blueprint,
       env,
@@ -206,14 +212,5 @@ export const create = Command.make(
     const isAlways = (Option.getOrUndefined(run) ?? overrides?.run) === "always"
     const starts = Option.isSome(start) ? start.value : isAlways || (yield* startsByItself(blueprint))
     yield* printList(flags, servers, [yield* untilUp(created, starts, timeout)], "")
-  })
-).pipe(
-  documented(
-    "Create a server from a blueprint. With --wait, standard error shows the installation, and the exit status is 0 once the server is up, and 1 with the reason if that fails. If no node fits, the status is 2, and each node is listed with its reason.",
-    {
-      "muster servers create demo --name lobby --start --wait": "Until it runs",
-      "muster servers create demo --label team=a --set limits.memory_limit=512 --dry-run":
-        "Which nodes would fit"
-    }
-  )
-)
+  }
+})

@@ -1,10 +1,9 @@
 /** The installation of a server while it runs: its steps, and the output of its script. */
 import { Console, Effect, Schedule } from "effect"
-import { Command } from "effect/cli"
 import type { InstallStep } from "../../contract/domain/InstallState.ts"
 import { escapeText } from "../../contract/domain/NodeText.ts"
 import type { Server } from "../../contract/domain/Server.ts"
-import { documented, followFlag } from "../shared/documented.ts"
+import { command, followFlag } from "../shared/command.ts"
 import { shortDuration } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
@@ -92,13 +91,18 @@ export const followInstallation = (once: ReturnType<typeof installationPrinter>)
     { schedule: Schedule.spaced(PAUSE), until: (isOver) => isOver }
   ).pipe(whileReachable)
 
-export const installLog = Command.make(
-  "install-log",
-  {
+export const installLog = command("install-log", {
+  description:
+    "Print the output of a server's installation. Standard error has the phase, and the reason of a failure.",
+  examples: {
+    "muster servers install-log survival-1": "After a failed installation",
+    "muster servers install-log k7f -f": "While it runs, with its steps"
+  },
+  input: {
     server: serverArgument,
     follow: followFlag("Follow an installation to its end")
   },
-  Effect.fn(function* ({ follow, server }) {
+  *run({ follow, server }) {
     const { id } = yield* serverNamed(server)
     if (follow) yield* followInstallation(installationPrinter(id, Console.log))
     else yield* Effect.forEach(yield* installLines(id, 0), (line) => Console.log(line), { discard: true })
@@ -107,13 +111,5 @@ export const installLog = Command.make(
     )
     const { failure_reason, phase } = report
     yield* note(failure_reason === undefined ? phase : `${phase}: ${withCommands(failure_reason)}`)
-  })
-).pipe(
-  documented(
-    "Print the output of a server's installation. Standard error has the phase, and the reason of a failure.",
-    {
-      "muster servers install-log survival-1": "After a failed installation",
-      "muster servers install-log k7f -f": "While it runs, with its steps"
-    }
-  )
-)
+  }
+})

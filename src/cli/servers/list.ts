@@ -1,7 +1,7 @@
 import { Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Flag } from "effect/cli"
 import type { Server } from "../../contract/domain/Server.ts"
-import { documented } from "../shared/documented.ts"
+import { command } from "../shared/command.ts"
 import { serversOf } from "../shared/named.ts"
 import { outputFlags, printList } from "../shared/output.ts"
 import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
@@ -28,9 +28,15 @@ const pages = Effect.fnUntraced(function* (query: Query, include: string, most: 
   return all
 })
 
-export const list = Command.make(
-  "list",
-  {
+export const list = command("list", {
+  description: "List servers in the order of their creation, all pages of them.",
+  short: "List servers",
+  examples: {
+    "muster servers list -o wide": "All servers, with limits and conditions",
+    "muster servers list --selector label=team=a --selector status=running -o id":
+      "The ids of the running servers of a team"
+  },
+  input: {
     ...outputFlags,
     selector: selectorFlag,
     search: Flag.String("search").pipe(
@@ -47,7 +53,7 @@ export const list = Command.make(
       Flag.optional
     )
   },
-  Effect.fn(function* ({ limit, search, selector, ...flags }) {
+  *run({ limit, search, selector, ...flags }) {
     const query = queryOf(yield* selectionOf(selector))
     const found = yield* pages(
       Option.isSome(search) ? { ...query, q: search.value } : query,
@@ -55,15 +61,5 @@ export const list = Command.make(
       Option.getOrElse(limit, () => Number.POSITIVE_INFINITY)
     )
     yield* printList(flags, servers, found, "No servers.")
-  })
-).pipe(
-  documented(
-    "List servers in the order of their creation, all pages of them.",
-    {
-      "muster servers list -o wide": "All servers, with limits and conditions",
-      "muster servers list --selector label=team=a --selector status=running -o id":
-        "The ids of the running servers of a team"
-    },
-    "List servers"
-  )
-)
+  }
+})

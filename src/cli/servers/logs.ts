@@ -1,10 +1,10 @@
 import { Console, Effect, Fiber, Stream } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Flag } from "effect/cli"
 import { storedLines, type TimedLine } from "../../client/console.ts"
 import { missingLines } from "../../client/consoleGap.ts"
 import { stripAnsi } from "../../contract/domain/ConsoleLine.ts"
 import type { Server } from "../../contract/domain/Server.ts"
-import { documented, followFlag, switchFlag } from "../shared/documented.ts"
+import { command, followFlag, switchFlag } from "../shared/command.ts"
 import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
@@ -104,9 +104,15 @@ const mayOpenConsoles = Effect.map(
   ({ rights }) => rights.includes("console")
 )
 
-export const logs = Command.make(
-  "logs",
-  {
+export const logs = command("logs", {
+  description:
+    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and without other control sequences. After a break of the connection, the lines of the meantime follow, the newest 1,000; `[lines are missing here]` stands for earlier ones, which `--tail` prints.",
+  examples: {
+    "muster servers logs survival-1 -f --tail 50 --timestamps":
+      "The last 50 lines, then each new line with its time",
+    "muster servers logs k7f --tail 1000 > console.txt": "Into a file"
+  },
+  input: {
     server: serverArgument,
     follow: followFlag("Print new lines until Ctrl-C, or until the server is deleted"),
     tail: Flag.Int("tail").pipe(
@@ -123,7 +129,7 @@ export const logs = Command.make(
       "Begin each line with its time; `-`: the line was written while the daemon was down"
     ).pipe(Flag.withAlias("t"))
   },
-  Effect.fn(function* ({ follow: follows, server, tail, timestamps }) {
+  *run({ follow: follows, server, tail, timestamps }) {
     const { id } = yield* serverNamed(server)
     const print = ({ at, text }: TimedLine) => Console.log(timestamps ? `${at ?? NO_TIME} ${text}` : text)
     if (follows) {
@@ -136,14 +142,5 @@ export const logs = Command.make(
       yield* note(
         `The console has no lines: \`muster servers show ${id}\` says why if the server has not started.`
       )
-  })
-).pipe(
-  documented(
-    "Print the console of a server. With -f, lines are printed as the server writes them, with their colours and without other control sequences. After a break of the connection, the lines of the meantime follow, the newest 1,000; `[lines are missing here]` stands for earlier ones, which `--tail` prints.",
-    {
-      "muster servers logs survival-1 -f --tail 50 --timestamps":
-        "The last 50 lines, then each new line with its time",
-      "muster servers logs k7f --tail 1000 > console.txt": "Into a file"
-    }
-  )
-)
+  }
+})

@@ -1,7 +1,7 @@
-import { Duration, Effect, Option, Schema } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Duration, Option, Schema } from "effect"
+import { Flag } from "effect/cli"
 import { wrongUsage } from "../shared/CommandError.ts"
-import { documented, severalFlag, textFlag } from "../shared/documented.ts"
+import { command, severalFlag, textFlag } from "../shared/command.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
@@ -17,9 +17,15 @@ const NEVER = "never"
 const durationIn = (text: string) =>
   Option.map(Option.liftPredicate(text, isDuration), (valid) => Duration.toSeconds(durationOf(valid)))
 
-export const patch = Command.make(
-  "patch",
-  {
+export const patch = command("patch", {
+  description:
+    "Change limits, variables, config values, labels, name or expiry of one server. A server that is up gets changes of its definition at its next start.",
+  short: "Change limits, variables, labels, name or expiry of a server",
+  examples: {
+    "muster servers patch survival-1 --set limits.memory_limit=4096": "More memory",
+    "muster servers patch k7f --label team=b --unlabel season --expires never": "Labels and expiry"
+  },
+  input: {
     server: serverArgument,
     name: textFlag("name", "A new name; empty: no name"),
     label: labelFlag,
@@ -37,7 +43,7 @@ export const patch = Command.make(
     ),
     ...outputFlags
   },
-  Effect.fn(function* (input) {
+  *run(input) {
     const { env, expires, label, name, server, set, unlabel, unset, ...flags } = input
     const overrides = yield* overridesChangeOf({ set, env, unset })
     const labels = {
@@ -59,14 +65,5 @@ export const patch = Command.make(
     yield* ask((muster) => muster.servers.patch({ params: { server: id }, payload }))
     const { pending = [] } = yield* printServer(flags, id)
     if (pending.length > 0) yield* note(`At its next start, the server gets: ${pending.join(", ")}`)
-  })
-).pipe(
-  documented(
-    "Change limits, variables, config values, labels, name or expiry of one server. A server that is up gets changes of its definition at its next start.",
-    {
-      "muster servers patch survival-1 --set limits.memory_limit=4096": "More memory",
-      "muster servers patch k7f --label team=b --unlabel season --expires never": "Labels and expiry"
-    },
-    "Change limits, variables, labels, name or expiry of a server"
-  )
-)
+  }
+})

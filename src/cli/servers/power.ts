@@ -1,8 +1,7 @@
-import { Console, Effect } from "effect"
-import { Command } from "effect/cli"
+import { Console, Effect, Option } from "effect"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { CommandError } from "../shared/CommandError.ts"
-import { documented, given, switchFlag } from "../shared/documented.ts"
+import { command, given, switchFlag } from "../shared/command.ts"
 import { secondsFlag } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { acted, type BulkInput, bulkInput, confirmed, described, type Target, targetsOf } from "./bulk.ts"
@@ -20,6 +19,13 @@ interface Power {
 /** Actions that take nothing from players. */
 const harmless: ReadonlyArray<PowerAction> = ["start", "unpause"]
 
+/** The flags that some actions have. */
+interface Waiting {
+  readonly wait?: boolean
+  readonly timeout?: string
+  readonly grace?: Option.Option<number>
+}
+
 /** Says which servers a stop deletes, for a question; empty: none. */
 const endingOf = (servers: ReadonlyArray<Target>): string => {
   const ending = servers.filter(({ save, status }) => save === false && status !== "offline")
@@ -29,18 +35,15 @@ const endingOf = (servers: ReadonlyArray<Target>): string => {
     : ` ${ending.length} of them ${ending.length === 1 ? "is" : "are"} not saved: ${described(ending)}. Once stopped, such a server is deleted with its files.`
 }
 
-const act = Effect.fnUntraced(function* (
-  { action, done, until, verb }: Power,
-  input: BulkInput,
-  options: { readonly wait_seconds?: number; readonly wait: boolean; readonly timeout: string }
-) {
+const act = Effect.fnUntraced(function* ({ action, done, until, verb }: Power, input: BulkInput & Waiting) {
   const targets = yield* targetsOf(input)
   const { servers } = targets
   if (servers.length === 0) return yield* Console.error("No servers match.")
   const doomed = until === "offline" ? endingOf(servers) : ""
   if (doomed !== "" || (targets.isSelected && !harmless.includes(action)))
     yield* confirmed(verb, targets, input.yes, doomed)
-  const { timeout, wait, ...seconds } = options
+  const { grace = Option.none(), timeout = "0s", wait = false } = input
+  const seconds = given({ wait_seconds: grace })
   const result = ({ status }: Target) =>
     status === until && action !== "restart" ? `is ${until} already` : done
   yield* acted(result, targets, {
@@ -77,29 +80,41 @@ const grace = secondsFlag(
   "1h"
 )
 
-const texts = ({ action, description }: Power) =>
-  documented(description, {
+const textsOf = ({ action, description }: Power) => ({
+  description,
+  examples: {
     [`muster servers ${action} survival-1`]: "A server by its name",
     [`muster servers ${action} --selector label=team=a --yes`]: "All servers of a team, without a question"
-  })
+  }
+})
 
 const plain = (power: Power) =>
-  Command.make(
-    power.action,
-    flags,
-    Effect.fn(function* ({ timeout, wait, ...input }) {
-      yield* act(power, input, { wait, timeout })
-    })
-  ).pipe(texts(power))
+  command(power.action, {
+    ...textsOf(power),
+    input: flags,
+    *run(input) {
+      yield* act(power, input)
+    }
+  })
 
 const graceful = (power: Power) =>
-  Command.make(
-    power.action,
-    { ...flags, grace },
-    Effect.fn(function* ({ grace, timeout, wait, ...input }) {
-      yield* act(power, input, { wait, timeout, ...given({ wait_seconds: grace }) })
-    })
-  ).pipe(texts(power))
+  command(power.action, {
+    ...textsOf(power),
+    input: { ...flags, grace },
+    *run(input) {
+      yield* act(power, input)
+    }
+  })
+
+/** The service responds once the server is in the state. */
+const atOnce = (power: Power) =>
+  command(power.action, {
+    ...textsOf(power),
+    input: bulkInput,
+    *run(input) {
+      yield* act(power, input)
+    }
+  })
 
 export const start = plain({
   action: "start",
@@ -134,14 +149,6 @@ export const kill = plain({
   description:
     "End the processes of servers at once. A server that is not saved is then deleted: the command asks first."
 })
-
-const atOnce = (power: Power) =>
-  Command.make(
-    power.action,
-    bulkInput,
-    // The service responds once the server is in the state.
-    Effect.fn((input) => act(power, input, { wait: false, timeout: "0s" }))
-  ).pipe(texts(power))
 
 export const pause = atOnce({
   action: "pause",

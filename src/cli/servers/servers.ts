@@ -1,7 +1,7 @@
-import { Console, Effect } from "effect"
+import { Console } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { Server } from "../../contract/domain/Server.ts"
-import { documented, documentedGroup, given, switchFlag, textFlag } from "../shared/documented.ts"
+import { command, given, group, switchFlag, textFlag } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
@@ -20,16 +20,21 @@ import { kill, pause, restart, start, stop, unpause } from "./power.ts"
 import { top } from "./top.ts"
 import { wait } from "./wait.ts"
 
-export const remove = Command.make(
-  "delete",
-  {
+export const remove = command("delete", {
+  description: "Delete servers with all of their files, whether they run or not.",
+  short: "Delete servers with their files",
+  examples: {
+    "muster servers delete survival-1": "A server, after confirmation",
+    "muster servers delete --selector label=run=42 --yes": "Everything that a test run created"
+  },
+  input: {
     ...bulkInput,
     force: switchFlag(
       "force",
       "Also if the node cannot be reached; the files are removed when the node returns"
     )
   },
-  Effect.fn(function* ({ force, ...input }) {
+  *run({ force, ...input }) {
     const targets = yield* targetsOf(input)
     if (targets.servers.length === 0) return yield* Console.error("No servers match.")
     yield* confirmed("Delete with all files", targets, input.yes)
@@ -38,41 +43,35 @@ export const remove = Command.make(
       many: (selector) =>
         ask((muster) => muster.servers.removeMany({ payload: { selector, ...(force ? { force } : {}) } }))
     })
-  })
-).pipe(
-  documented(
-    "Delete servers with all of their files, whether they run or not.",
-    {
-      "muster servers delete survival-1": "A server, after confirmation",
-      "muster servers delete --selector label=run=42 --yes": "Everything that a test run created"
-    },
-    "Delete servers with their files"
-  )
-)
+  }
+})
 
-export const reset = Command.make(
-  "reset",
-  { server: serverArgument, yes: yesFlag },
-  Effect.fn(function* ({ server, yes }) {
+export const reset = command("reset", {
+  description:
+    "Stop a server, delete everything that it has written, its world too, except in writable volumes and mounts, and restore the files of its blueprint. The server stays offline.",
+  short: "Restore the files of the blueprint of a server",
+  examples: {
+    "muster servers reset survival-1": "After confirmation",
+    "muster servers reset k7f --yes && muster servers start k7f": "With a new world, without a question"
+  },
+  input: { server: serverArgument, yes: yesFlag },
+  *run({ server, yes }) {
     const found = yield* serverNamed(server)
     yield* confirm(`Stop ${described([found])} and delete everything that it has written?`, yes)
     yield* ask((muster) => muster.servers.reset({ params: { server: found.id } }))
     yield* Console.log(`${found.id} is being reset`)
-  })
-).pipe(
-  documented(
-    "Stop a server, delete everything that it has written, its world too, except in writable volumes and mounts, and restore the files of its blueprint. The server stays offline.",
-    {
-      "muster servers reset survival-1": "After confirmation",
-      "muster servers reset k7f --yes && muster servers start k7f": "With a new world, without a question"
-    },
-    "Restore the files of the blueprint of a server"
-  )
-)
+  }
+})
 
-export const reinstall = Command.make(
-  "reinstall",
-  {
+export const reinstall = command("reinstall", {
+  description:
+    "Run the install script of an offline server again, as after a failed installation. The files that a saved server has written stay.",
+  short: "Run the install script of a server again",
+  examples: {
+    "muster servers reinstall survival-1": "With today's definition",
+    "muster servers install-log survival-1 -f": "Follow it"
+  },
+  input: {
     server: serverArgument,
     definition: Flag.Literals("definition", ["today", "kept"]).pipe(
       Flag.withDescription(
@@ -81,48 +80,35 @@ export const reinstall = Command.make(
       Flag.optional
     )
   },
-  Effect.fn(function* ({ definition, server }) {
+  *run({ definition, server }) {
     const { id } = yield* serverNamed(server)
     const payload = definition._tag === "Some" ? { definition: definition.value } : {}
     yield* ask((muster) => muster.servers.reinstall({ params: { server: id }, payload }))
     yield* Console.log(`${id} installs`)
-  })
-).pipe(
-  documented(
-    "Run the install script of an offline server again, as after a failed installation. The files that a saved server has written stay.",
-    {
-      "muster servers reinstall survival-1": "With today's definition",
-      "muster servers install-log survival-1 -f": "Follow it"
-    },
-    "Run the install script of a server again"
-  )
-)
+  }
+})
 
-export const send = Command.make(
-  "send",
-  {
+export const send = command("send", {
+  description: "Write a line to the console of a server that runs. `servers logs` shows the response.",
+  short: "Write a line to the console of a server",
+  examples: {
+    "muster servers send survival-1 say hello": "The line `say hello`",
+    "muster servers send k7f -- op alice -f": "After --, words may begin with a dash"
+  },
+  input: {
     server: serverArgument,
     command: Argument.String("command").pipe(
       Argument.withDescription("The line to write; several words are one line"),
       Argument.atLeast(1)
     )
   },
-  Effect.fn(function* ({ command, server }) {
+  *run({ command, server }) {
     const { id } = yield* serverNamed(server)
     yield* ask((muster) =>
       muster.servers.commands({ params: { server: id }, payload: { commands: [command.join(" ")] } })
     )
-  })
-).pipe(
-  documented(
-    "Write a line to the console of a server that runs. `servers logs` shows the response.",
-    {
-      "muster servers send survival-1 say hello": "The line `say hello`",
-      "muster servers send k7f -- op alice -f": "After --, words may begin with a dash"
-    },
-    "Write a line to the console of a server"
-  )
-)
+  }
+})
 
 /** A server with the warnings of its node, which has to be called for them. */
 export const shownServer: Listing<Server> = {
@@ -144,22 +130,30 @@ export const show = objectCommand(
   serverArgument,
   shownServer,
   (text) => serverNamed(text, [...shownFields, "stats"]),
-  "Show a server: its address, limits, expiry, pending changes, last crash and warnings.",
   {
-    "muster servers show survival-1": "A server by its name",
-    "muster servers show k7f --json": "A server by the beginning of its id, as JSON"
+    description: "Show a server: its address, limits, expiry, pending changes, last crash and warnings.",
+    examples: {
+      "muster servers show survival-1": "A server by its name",
+      "muster servers show k7f --json": "A server by the beginning of its id, as JSON"
+    }
   }
 )
 
-export const upgrade = Command.make(
-  "upgrade",
-  {
+export const upgrade = command("upgrade", {
+  description:
+    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time.",
+  short: "Give a server today's blueprint and software",
+  examples: {
+    "muster servers upgrade survival-1 --dry-run": "What would change",
+    "muster servers upgrade survival-1 --blueprint survival-2": "Another blueprint"
+  },
+  input: {
     server: serverArgument,
     blueprint: textFlag("blueprint", "Another blueprint; default: that of the server"),
     "dry-run": switchFlag("dry-run", "Show the changes, and make none"),
     ...outputFlags
   },
-  Effect.fn(function* ({ blueprint, "dry-run": isPreview, server, ...flags }) {
+  *run({ blueprint, "dry-run": isPreview, server, ...flags }) {
     const { id } = yield* serverNamed(server)
     const found = yield* ask((muster) =>
       muster.servers.upgrade({
@@ -173,24 +167,13 @@ export const upgrade = Command.make(
     if (formatOf(flags) === "json") yield* Console.log(jsonOf(found, 2))
     else yield* printList(flags, changes, found.changes, `${id} has today's definition.`)
     if (isPreview) yield* note("Nothing was changed.")
-  })
-).pipe(
-  documented(
-    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time.",
-    {
-      "muster servers upgrade survival-1 --dry-run": "What would change",
-      "muster servers upgrade survival-1 --blueprint survival-2": "Another blueprint"
-    },
-    "Give a server today's blueprint and software"
-  )
-)
+  }
+})
 
-export const servers = Command.make("servers").pipe(
-  documentedGroup(
-    "Create, list, start, stop, watch and delete servers",
-    "Create, list, start, stop, watch and delete servers of a running service."
-  ),
-  Command.withSubcommands([
+export const servers = group("servers", {
+  short: "Create, list, start, stop, watch and delete servers",
+  description: "Create, list, start, stop, watch and delete servers of a running service.",
+  subcommands: [
     list,
     show,
     create,
@@ -212,6 +195,5 @@ export const servers = Command.make("servers").pipe(
     reset,
     crashes,
     installLog
-  ]),
-  Command.provide(CommandClient)
-)
+  ]
+}).pipe(Command.provide(CommandClient))

@@ -1,7 +1,7 @@
 import { Console, Effect } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Flag } from "effect/cli"
 import type { Server, ServerStats } from "../../contract/domain/Server.ts"
-import { documented } from "../shared/documented.ts"
+import { command } from "../shared/command.ts"
 import { DurationText, durationOf, shortDuration } from "../shared/durations.ts"
 import { ask, askAgain, following } from "../shared/musterClient.ts"
 import { serversOf } from "../shared/named.ts"
@@ -63,9 +63,15 @@ const screen = (servers: ReadonlyArray<Server>, isWide: boolean): string => {
   return `${tableOfItems(listing, servers.slice(0, room), isWide)}${more}`
 }
 
-export const top = Command.make(
-  "top",
-  {
+export const top = command("top", {
+  description:
+    "Show CPU (percent of one thread), memory and disk of servers, those with the most CPU first. On a terminal, the table is drawn again until Ctrl-C; otherwise it is printed once.",
+  short: "Show CPU, memory and disk of servers, live",
+  examples: {
+    "muster servers top": "All servers, live",
+    "muster servers top --selector node=local --json": "Once, for programs"
+  },
+  input: {
     selector: selectorFlag,
     interval: Flag.String("interval").pipe(
       Flag.withDescription("The time between two measurements; default 2s"),
@@ -74,7 +80,7 @@ export const top = Command.make(
     ),
     ...outputFlags
   },
-  Effect.fn(function* ({ interval, selector, ...flags }) {
+  *run({ interval, selector, ...flags }) {
     const query = { ...queryOf(yield* selectionOf(selector)), include: "status,name,stats" }
     const measured = (call = ask) =>
       Effect.map(serversOf(query, call), (found) => found.toSorted((a, b) => cpuOf(b) - cpuOf(a)))
@@ -90,14 +96,5 @@ export const top = Command.make(
     yield* following(
       Effect.forever(Effect.delay(Effect.flatMap(measured(askAgain), draw), durationOf(interval)))
     )
-  })
-).pipe(
-  documented(
-    "Show CPU (percent of one thread), memory and disk of servers, those with the most CPU first. On a terminal, the table is drawn again until Ctrl-C; otherwise it is printed once.",
-    {
-      "muster servers top": "All servers, live",
-      "muster servers top --selector node=local --json": "Once, for programs"
-    },
-    "Show CPU, memory and disk of servers, live"
-  )
-)
+  }
+})

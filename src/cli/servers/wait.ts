@@ -1,8 +1,8 @@
 import { Effect } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Flag } from "effect/cli"
 import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
-import { documented } from "../shared/documented.ts"
+import { command } from "../shared/command.ts"
 import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
@@ -47,25 +47,22 @@ export const waitFor = (id: Server["id"], state: State, timeout: string) =>
     )
   ).pipe(whileReachable)
 
-export const wait = Command.make(
-  "wait",
-  {
+export const wait = command("wait", {
+  description:
+    "Wait until a server is running, offline or installed. Ends with 1 and the reason if the server cannot reach the state, or if the time is over, with 3 if the server is deleted, and with 5 if the service does not respond for 10 s.",
+  short: "Wait until a server is in a state",
+  examples: {
+    "muster servers wait survival-1 --for running --timeout 60": "At most a minute",
+    "muster servers wait k7f --for offline": "Until the server has stopped"
+  },
+  input: {
     server: serverArgument,
     for: Flag.Literals("for", states).pipe(Flag.withDescription("The state to wait for")),
     timeout: timeoutFlag,
     ...outputFlags
   },
-  Effect.fn(function* ({ for: state, server, timeout, ...flags }) {
+  *run({ for: state, server, timeout, ...flags }) {
     const { id } = yield* serverNamed(server)
     yield* printList(flags, servers, [yield* waitFor(id, state, timeout)], "")
-  })
-).pipe(
-  documented(
-    "Wait until a server is running, offline or installed. Ends with 1 and the reason if the server cannot reach the state, or if the time is over, with 3 if the server is deleted, and with 5 if the service does not respond for 10 s.",
-    {
-      "muster servers wait survival-1 --for running --timeout 60": "At most a minute",
-      "muster servers wait k7f --for offline": "Until the server has stopped"
-    },
-    "Wait until a server is in a state"
-  )
-)
+  }
+})

@@ -1,8 +1,8 @@
 /** The forms of a command's result: `-o table|wide|json|jsonl|id` (spec 8). */
 import { Console, Effect } from "effect"
-import { type Argument, Command, Flag } from "effect/cli"
+import { type Argument, Flag } from "effect/cli"
 import { escapeText } from "../../contract/domain/NodeText.ts"
-import { documented, switchFlag } from "./documented.ts"
+import { command, switchFlag, type Texts } from "./command.ts"
 import { type Cell, isEmpty, rows, table } from "./table.ts"
 
 const formats = ["table", "wide", "json", "jsonl", "id"] as const
@@ -84,22 +84,20 @@ export const printOne = <A>(flags: OutputOptions, listing: Listing<A>, item: A):
   return Console.log(rows(fields.flatMap(({ name, value }) => (isEmpty(value) ? [] : [[name, value]]))))
 }
 
-type Texts = Parameters<typeof documented>
-
 /** A command `list`, which reads objects and prints them. */
 export const listCommand = <A, E, R>(
   listing: Listing<A>,
   read: Effect.Effect<ReadonlyArray<A>, E, R>,
   empty: string,
-  ...texts: Texts
+  texts: Texts
 ) =>
-  Command.make(
-    "list",
-    outputFlags,
-    Effect.fn(function* (flags) {
+  command("list", {
+    ...texts,
+    input: outputFlags,
+    *run(flags) {
       yield* printList(flags, listing, yield* read, empty)
-    })
-  ).pipe(documented(...texts))
+    }
+  })
 
 /** A command that calls a route for the object of its argument, and prints what it returns. */
 export const objectCommand = <A, E, R>(
@@ -107,12 +105,12 @@ export const objectCommand = <A, E, R>(
   argument: Argument.Argument<string>,
   listing: Listing<A>,
   call: (object: string) => Effect.Effect<A, E, R>,
-  ...texts: Texts
+  texts: Texts
 ) =>
-  Command.make(
-    name,
-    { object: argument, ...outputFlags },
-    Effect.fn(function* ({ object, ...flags }) {
+  command(name, {
+    ...texts,
+    input: { object: argument, ...outputFlags },
+    *run({ object, ...flags }) {
       yield* printOne(flags, listing, yield* call(object))
-    })
-  ).pipe(documented(...texts))
+    }
+  })

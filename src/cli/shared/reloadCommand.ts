@@ -1,9 +1,8 @@
 import { Console, Effect } from "effect"
-import { Command } from "effect/cli"
 import type { MusterClient } from "../../client/index.ts"
 import type { DefinitionWarning } from "../../contract/domain/SourceView.ts"
 import { CommandError } from "./CommandError.ts"
-import { documented } from "./documented.ts"
+import { command, type Texts } from "./command.ts"
 import { ask } from "./musterClient.ts"
 import { note } from "./terminal.ts"
 
@@ -12,12 +11,12 @@ export const reloadCommand = <E extends object, R>(
   of: DefinitionWarning["folder"],
   reload: (muster: MusterClient["Service"]) => Effect.Effect<void, E, R>,
   done: string,
-  ...texts: Parameters<typeof documented>
+  texts: Texts
 ) =>
-  Command.make(
-    "reload",
-    {},
-    Effect.fn(function* () {
+  command("reload", {
+    ...texts,
+    input: {},
+    *run() {
       yield* Effect.mapError(
         ask(reload),
         ({ message, status }) =>
@@ -27,5 +26,5 @@ export const reloadCommand = <E extends object, R>(
       yield* Console.log(done)
       const warnings = yield* ask((muster) => muster.blueprints.warnings())
       for (const { detail, folder } of warnings) if (folder === of) yield* note(`warning: ${detail}`)
-    })
-  ).pipe(documented(...texts))
+    }
+  })

@@ -15,7 +15,7 @@ import {
 } from "../../contract/domain/Rollout.ts"
 import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
 import { CommandError } from "./CommandError.ts"
-import { given, numberFlag, switchFlag, textFlag } from "./documented.ts"
+import { given, numberFlag, switchFlag, textFlag } from "./command.ts"
 import { secondsFlag } from "./durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import { labelledServers } from "./named.ts"
