@@ -7,6 +7,7 @@ import type { NodeAllocation } from "../contract/domain/Allocation.ts"
 import { NodeId } from "../contract/domain/Id.ts"
 import { claimDataFolder } from "../daemon/host/dataFolder.ts"
 import type { NodeDaemonOptions } from "../daemon/NodeDaemon.ts"
+import type { docker, hosting } from "../shared/config/common.ts"
 import { StartError } from "../shared/config/StartError.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import { version } from "./version.ts"
@@ -33,23 +34,7 @@ const nodeIdentity = Effect.fn("nodeIdentity")(
     )
 )
 
-type DaemonSettings = Pick<
-  ServiceSettings,
-  | "allowedMounts"
-  | "diskCheck"
-  | "diskReserve"
-  | "startParallel"
-  | "dockerConfig"
-  | "dockerPull"
-  | "dockerSocket"
-  | "forceOutgoingIp"
-  | "instanceFiles"
-  | "passEnv"
-  | "processIsolation"
-  | "processUids"
-  | "processTasks"
-  | "tlsKey"
->
+type DaemonSettings = Pick<ServiceSettings, keyof typeof docker | keyof typeof hosting | "tlsKey">
 
 const MIB = 1024 * 1024
 

@@ -19,13 +19,13 @@ import {
   withoutSecrets
 } from "../shared/config/DatabaseUrl.ts"
 import { StartError } from "../shared/config/StartError.ts"
-import { ServiceConfig, settings as service } from "../shared/config/service.ts"
+import { loadServiceSettings, settings as service } from "../shared/config/service.ts"
 import { command, group } from "./shared/command.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
 import { table } from "./shared/table.ts"
 
 /** The database of the settings. Makes no folder: commands take an existing data folder for that of a service. */
-const configured = Effect.map(ServiceConfig.load, (settings) =>
+const configured = Effect.map(loadServiceSettings, (settings) =>
   databaseOf(settings, resolve(settings.dataDir))
 )
 
@@ -38,7 +38,7 @@ const migrate = command("migrate", {
   },
   input: {},
   *run() {
-    yield* openDataDir(yield* ServiceConfig.load)
+    yield* openDataDir(yield* loadServiceSettings)
     const url = yield* configured
     const [before, after] = yield* Effect.gen(function* () {
       const found = yield* currentSchema

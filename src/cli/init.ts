@@ -1,7 +1,7 @@
 import { fileURLToPath } from "node:url"
 import { Console, Effect, FileSystem, Path, type PlatformError } from "effect"
 import { StartError } from "../shared/config/StartError.ts"
-import { ServiceConfig } from "../shared/config/service.ts"
+import { loadServiceSettings } from "../shared/config/service.ts"
 import { command } from "./shared/command.ts"
 
 /** The examples of the package. In a checkout, their folders also have the files of the operator. */
@@ -48,7 +48,7 @@ export const init = command("init", {
   },
   input: {},
   *run() {
-    const { blueprintsDir, softwareDir } = yield* ServiceConfig.load
+    const { blueprintsDir, softwareDir } = yield* loadServiceSettings
     const written = yield* Effect.all([
       writeExamples("software", softwareDir),
       writeExamples("blueprints", blueprintsDir)

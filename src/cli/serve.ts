@@ -4,7 +4,7 @@ import { LoggingLayer } from "../app/logging.ts"
 import { RecentLog } from "../app/RecentLog.ts"
 import { runService } from "../app/service.ts"
 import { TelemetryLayer } from "../app/telemetry.ts"
-import { ServiceConfig, settings } from "../shared/config/service.ts"
+import { loadServiceSettings, settings } from "../shared/config/service.ts"
 import { command } from "./shared/command.ts"
 
 export const serve = command("serve", {
@@ -17,7 +17,7 @@ export const serve = command("serve", {
   },
   input: {},
   *run() {
-    const loaded = yield* ServiceConfig.load
+    const loaded = yield* loadServiceSettings
     const { add } = yield* RecentLog
     yield* runService(loaded).pipe(
       Effect.provide(TelemetryLayer("muster", loaded)),

@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option, Redacted } from "effect"
 import { loadCommandSettings } from "../../src/shared/config/command.ts"
 import { loadNodeSettings } from "../../src/shared/config/node.ts"
-import { ServiceConfig } from "../../src/shared/config/service.ts"
+import { loadServiceSettings } from "../../src/shared/config/service.ts"
 import { muster } from "../support/command.ts"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
@@ -35,7 +35,7 @@ describe("secret settings: values from files", () => {
       const key = yield* credential(`${secret}\n`)
       const url = yield* credential(`postgres://u:${secret}@db.example.com/muster\r\n`)
       const service = yield* from({ APP_ADMIN_API_KEY_FILE: key, MUSTER_DATABASE_URL_FILE: url })(
-        ServiceConfig.load
+        loadServiceSettings
       )
       assert.strictEqual(Redacted.value(Option.getOrThrow(service.adminKey)), secret)
       assert.deepInclude(service.databaseUrl, { _tag: "Postgres" })
@@ -63,14 +63,14 @@ describe("secret settings: values from files", () => {
         [yield* credential("x".repeat(64 * 1024 + 1)), / has 65537 bytes, and may have 65536$/]
       ]
       for (const [path, expected] of files) {
-        const error = yield* Effect.flip(from({ APP_ADMIN_API_KEY_FILE: path })(ServiceConfig.load))
+        const error = yield* Effect.flip(from({ APP_ADMIN_API_KEY_FILE: path })(loadServiceSettings))
         assert.match(error.message, expected)
         assert.isTrue(error.message.startsWith(`APP_ADMIN_API_KEY_FILE: ${path} `), error.message)
         assert.notInclude(error.message, "\n")
         assert.notInclude(error.message, secret)
       }
       const wrong = yield* credential(`mysql://u:${secret}@host/muster\n`)
-      const error = yield* Effect.flip(from({ MUSTER_DATABASE_URL_FILE: wrong })(ServiceConfig.load))
+      const error = yield* Effect.flip(from({ MUSTER_DATABASE_URL_FILE: wrong })(loadServiceSettings))
       assert.match(error.message, /^MUSTER_DATABASE_URL_FILE is ".*"; it may be /)
       assert.notInclude(error.message, secret)
     }).pipe(Effect.scoped)
@@ -80,8 +80,8 @@ describe("secret settings: values from files", () => {
     Effect.gen(function* () {
       const path = yield* credential(secret)
       for (const [name, load] of [
-        ["APP_ADMIN_API_KEY", Effect.asVoid(ServiceConfig.load)],
-        ["MUSTER_DATABASE_URL", Effect.asVoid(ServiceConfig.load)],
+        ["APP_ADMIN_API_KEY", Effect.asVoid(loadServiceSettings)],
+        ["MUSTER_DATABASE_URL", Effect.asVoid(loadServiceSettings)],
         ["MUSTER_NODE_KEY", Effect.asVoid(loadNodeSettings)],
         ["MUSTER_API_KEY", Effect.asVoid(loadCommandSettings)]
       ] as const) {

@@ -4,7 +4,7 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, FileSystem, Logger } from "effect"
 import WebSocket from "ws"
 import { streamLimits } from "../../src/app/service.ts"
-import { ServiceConfig } from "../../src/shared/config/service.ts"
+import { loadServiceSettings } from "../../src/shared/config/service.ts"
 import {
   assertError,
   bearer,
@@ -246,7 +246,7 @@ describe("spec 1.6: the default limit of streams", () => {
   const limitsWith = (limits: string, wanted: number) => {
     const lines: Array<string> = []
     return Effect.gen(function* () {
-      const settings = yield* ServiceConfig.load
+      const settings = yield* loadServiceSettings
       return { ...(yield* streamLimits({ ...settings, streams: wanted })), lines }
     }).pipe(
       Effect.provide([

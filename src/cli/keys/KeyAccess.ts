@@ -17,7 +17,7 @@ import { Store } from "../../controlPlane/store/Store.ts"
 import { lockFileOf, takeServiceLock } from "../../controlPlane/store/sqlite/ServiceLock.ts"
 import { describeDatabase } from "../../shared/config/DatabaseUrl.ts"
 import { StartError } from "../../shared/config/StartError.ts"
-import { ServiceConfig } from "../../shared/config/service.ts"
+import { loadServiceSettings } from "../../shared/config/service.ts"
 import { switchFlag } from "../shared/command.ts"
 import { ask, CommandClient, type CommandTarget } from "../shared/musterClient.ts"
 import { serversOf } from "../shared/named.ts"
@@ -89,7 +89,7 @@ export class KeyAccess extends Context.Service<
   /** The keys in the database of the settings, which must exist. @error StartError a service uses the database */
   static readonly layerDatabase = Layer.unwrap(
     Effect.gen(function* () {
-      const settings = yield* ServiceConfig.load
+      const settings = yield* loadServiceSettings
       const dataDir = resolve(settings.dataDir)
       const database = databaseOf(settings, dataDir)
       const name = describeDatabase(database)

@@ -31,23 +31,25 @@ export interface Setting<A> {
   readonly secret?: true
 }
 
-export const setting = <A>(
-  name: string,
-  standard: string,
-  meaning: string,
-  kind: Pick<Setting<A>, "may" | "read" | "show" | "wrong">
-): Setting<A> => ({ name, standard, meaning, ...kind })
+type Kind<A> = Pick<Setting<A>, "may" | "read" | "show" | "wrong">
 
-/** Declares a secret setting: no message shows it, and {@link fileForm} may name a file instead. */
-export const secret = <A>(...setting_: Parameters<typeof setting<A>>): Setting<A> => ({
-  show: () => "…",
-  ...setting(...setting_),
-  secret: true
+/** Begins a setting with its default and the kind of its values; `means` completes it. */
+export const setting = <A>(name: string, standard: string, kind: Kind<A>) => ({
+  means: (meaning: string): Setting<A> => ({ name, standard, meaning, ...kind })
+})
+
+/** Begins a secret setting: no message shows it, and {@link fileForm} may name a file instead. */
+export const secret = <A>(name: string, standard: string, kind: Kind<A>) => ({
+  means: (meaning: string): Setting<A> => ({
+    show: () => "…",
+    ...setting(name, standard, kind).means(meaning),
+    secret: true
+  })
 })
 
 export const fileForm = (name: string): string => `${name}_FILE`
 
-export type SettingValue<S> = S extends Setting<infer A> ? A : never
+type SettingValue<S> = S extends Setting<infer A> ? A : never
 
 /** The text of a variable, if set. An empty variable counts as unset, as in compose and unit files. */
 const variable = (name: string) =>

@@ -1,9 +1,17 @@
 /** The kinds of settings: the accepted texts and their reading; undefined: refused. */
-import { Result } from "effect"
+import { Option, Redacted, Result } from "effect"
 import { IpNetwork } from "effect/net"
 import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "./DatabaseUrl.ts"
 
 export const text = { may: "any text", read: (value: string) => value }
+
+export const secretText = { may: "any text", read: (value: string) => Redacted.make(value.trim()) }
+
+export const optionalSecret = {
+  may: "any text",
+  read: (value: string): Option.Option<Redacted.Redacted<string>> =>
+    value === "" ? Option.none() : Option.some(Redacted.make(value))
+}
 
 export const path = {
   may: "a path",

@@ -5,7 +5,7 @@ import { ConfigProvider, Effect, Option, Redacted } from "effect"
 import * as fc from "fast-check"
 import { allocations } from "../../../src/shared/config/allocations.ts"
 import { InvalidSetting, viewAll } from "../../../src/shared/config/Setting.ts"
-import { ServiceConfig, settings } from "../../../src/shared/config/service.ts"
+import { loadServiceSettings, settings } from "../../../src/shared/config/service.ts"
 import { muster } from "../../support/command.ts"
 import { startService } from "../../support/Service.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
@@ -14,7 +14,7 @@ import { noNode } from "./support/http.ts"
 const root = resolve(import.meta.dirname, "../../..")
 
 const load = (env: Record<string, string>) =>
-  Effect.provideService(ServiceConfig.load, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
+  Effect.provideService(loadServiceSettings, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
 
 /** Invalid values of each setting that does not accept any text. */
 const wrong: Record<string, ReadonlyArray<string>> = {
