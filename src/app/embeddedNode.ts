@@ -9,7 +9,7 @@ import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { nodeHost } from "../daemon/nodeHost.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
-import { urlOf } from "./listenUrl.ts"
+import { urlOf } from "./listening.ts"
 
 /** Seconds between two heartbeats; fewer if nodes are lost early. */
 const HEARTBEAT = 10

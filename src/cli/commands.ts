@@ -17,11 +17,11 @@ const others = {
   keys: Effect.promise(() => import("./keys/keys.ts").then(({ keys }) => keys)),
   quotas: Effect.promise(() => import("./quotas.ts").then(({ quotas }) => quotas)),
   audit: Effect.promise(() => import("./audit.ts").then(({ audit }) => audit)),
-  config: Effect.promise(() => import("./config.ts").then(({ config }) => config)),
-  debug: Effect.promise(() => import("./debug.ts").then(({ debug }) => debug)),
+  config: Effect.promise(() => import("./system.ts").then(({ config }) => config)),
+  debug: Effect.promise(() => import("./system.ts").then(({ debug }) => debug)),
   db: Effect.promise(() => import("./db.ts").then(({ db }) => db)),
   context: Effect.promise(() => import("./context.ts").then(({ context }) => context)),
-  version: Effect.promise(() => import("./version.ts").then(({ version }) => version))
+  version: Effect.promise(() => import("./system.ts").then(({ version }) => version))
 }
 
 const shells = {

@@ -2,9 +2,9 @@ import { Argument, Command } from "effect/cli"
 import { wrongUsage } from "./shared/CommandError.ts"
 import { command, group, limitFlag, switchFlag } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
+import { selectionOf, selectorFlag } from "./shared/named.ts"
 import { objectCommand, outputFlags, printList, printOne } from "./shared/output.ts"
 import { listing, rolloutFlags, startRollout, watchRollout } from "./shared/rollout.ts"
-import { selectionOf, selectorFlag } from "./shared/selection.ts"
 
 const rolloutArgument = Argument.String("rollout").pipe(Argument.withDescription("Id of the rollout"))
 

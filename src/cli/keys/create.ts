@@ -5,9 +5,9 @@ import { KeyGrant, KeyName, KeyScope, Right } from "../../contract/domain/Key.ts
 import { QuotaName } from "../../contract/domain/Quota.ts"
 import { wrongUsage } from "../shared/CommandError.ts"
 import { command, given, numberFlag } from "../shared/command.ts"
-import { durationOf } from "../shared/durations.ts"
 import { only } from "../shared/named.ts"
 import { note } from "../shared/terminal.ts"
+import { durationOf } from "../shared/times.ts"
 import { databaseFlag, KeyAccess } from "./KeyAccess.ts"
 
 const decodeGrant = Schema.decodeUnknownEffect(KeyGrant)

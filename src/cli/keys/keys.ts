@@ -1,13 +1,80 @@
-import { Console } from "effect"
+import { Console, DateTime, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
+import type { KeyLimits } from "../../contract/domain/Key.ts"
 import { commandSettings } from "../../shared/config/command.ts"
 import { settings as service } from "../../shared/config/service.ts"
 import { command, group } from "../shared/command.ts"
 import { only } from "../shared/named.ts"
+import { type Listing, outputFlags, printList } from "../shared/output.ts"
 import { confirm, isInteractive, yesFlag } from "../shared/terminal.ts"
 import { create } from "./create.ts"
-import { databaseFlag, KeyAccess } from "./KeyAccess.ts"
-import { list } from "./list.ts"
+import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"
+
+interface ShownKey extends ListedKey {
+  readonly state: "valid" | "expired" | "revoked"
+}
+
+const stateOf = ({ expires_at, revoked_at }: ListedKey, now: number): ShownKey["state"] => {
+  if (revoked_at !== null) return "revoked"
+  return expires_at !== null && Date.parse(expires_at) <= now ? "expired" : "valid"
+}
+
+const shown = Effect.gen(function* () {
+  const keys = yield* (yield* KeyAccess).list
+  const now = DateTime.toEpochMillis(yield* DateTime.now)
+  return keys.map((key): ShownKey => {
+    const state = stateOf(key, now)
+    // The node of a key that is no longer valid may have another key.
+    return { ...key, state, last_seen_at: state === "valid" ? key.last_seen_at : null }
+  })
+})
+
+const limitsText = ({ blueprints, labels, max_memory, max_servers, quota, servers }: KeyLimits): string =>
+  [
+    ...(servers === undefined ? [] : [`servers ${servers.join()}`]),
+    ...(blueprints === undefined ? [] : [`blueprints ${blueprints.join()}`]),
+    ...Object.entries(labels ?? {}).map(([key, value]) => `${key}=${value}`),
+    ...(max_servers === undefined ? [] : [`at most ${max_servers} servers`]),
+    ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`]),
+    ...(quota === undefined ? [] : [`quota ${quota}`])
+  ].join(", ")
+
+const scopeOf = ({ allow, scope, ...limits }: ShownKey): string => {
+  const rights = allow === undefined ? scope : `${scope}: ${allow.join()}`
+  const limited = limitsText(limits)
+  return limited === "" ? rights : `${rights} (${limited})`
+}
+
+const stateText = ({ expires_at, revoked_at, state }: ShownKey): string => {
+  if (state === "valid") return expires_at === null ? state : `valid until ${expires_at}`
+  return state === "revoked" ? `revoked ${revoked_at}` : `expired ${expires_at}`
+}
+
+const listing: Listing<ShownKey> = {
+  id: ({ id }) => id,
+  columns: [
+    { name: "id", of: ({ id }) => id },
+    { name: "scope", of: scopeOf },
+    { name: "state", of: stateText },
+    { name: "name", of: ({ name }) => name },
+    { name: "node", of: ({ node_id }) => node_id ?? "" },
+    { name: "seen", of: ({ last_seen_at }) => last_seen_at ?? "" },
+    { name: "created", wide: true, of: ({ created_at }) => created_at }
+  ]
+}
+
+export const list = command("list", {
+  description:
+    "List keys: id, scope, state and until when, name; of scope Node, the node and its last heartbeat, to a minute",
+  examples: {
+    "muster keys list": "All keys with their state",
+    "muster keys list --json": "For programs, with all times"
+  },
+  input: { ...outputFlags, database: databaseFlag },
+  *run(flags) {
+    yield* printList(flags, listing, yield* shown, "No keys. `muster keys create --name <name>` makes one.")
+  }
+}).pipe(Command.provide(({ database }) => KeyAccess.layer(database)))
 
 const revoke = command("revoke", {
   description:

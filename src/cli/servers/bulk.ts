@@ -3,9 +3,15 @@ import { Array, Console, Effect } from "effect"
 import type { BulkOutcomes, Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
-import { serverArguments, serverNamed, serversOf } from "../shared/named.ts"
+import {
+  queryOf,
+  selectionOf,
+  selectorFlag,
+  serverArguments,
+  serverNamed,
+  serversOf
+} from "../shared/named.ts"
 import { withCommands } from "../shared/routeCommands.ts"
-import { queryOf, selectionOf, selectorFlag } from "../shared/selection.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 
 export const bulkInput = {

@@ -4,11 +4,10 @@ import type { CrashRecord } from "../../contract/domain/CrashRecord.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { command, given, limitFlag, textFlag } from "../shared/command.ts"
-import { shortDuration } from "../shared/durations.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed, optionalServerArgument, serverNamed } from "../shared/named.ts"
 import { formatOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
-import { sinceFlag } from "../shared/times.ts"
+import { shortDuration, sinceFlag } from "../shared/times.ts"
 
 const restartOf = ({ restart }: CrashRecord): string => {
   if (restart === null) return ""

@@ -4,11 +4,11 @@ import type { InstallStep } from "../../contract/domain/InstallState.ts"
 import { escapeText } from "../../contract/domain/NodeText.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { command, followFlag } from "../shared/command.ts"
-import { shortDuration } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { withCommands } from "../shared/routeCommands.ts"
 import { note } from "../shared/terminal.ts"
+import { shortDuration } from "../shared/times.ts"
 
 const PAUSE = "500 millis"
 

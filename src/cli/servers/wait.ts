@@ -3,11 +3,11 @@ import { Flag } from "effect/cli"
 import type { Server } from "../../contract/domain/Server.ts"
 import { CommandError } from "../shared/CommandError.ts"
 import { command } from "../shared/command.ts"
-import { DurationText, durationOf } from "../shared/durations.ts"
 import { ask, whileReachable } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { outputFlags, printList } from "../shared/output.ts"
 import { withCommands } from "../shared/routeCommands.ts"
+import { DurationText, durationOf } from "../shared/times.ts"
 import { servers, shownFields } from "./listing.ts"
 
 const states = ["running", "offline", "installed"] as const

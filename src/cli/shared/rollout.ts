@@ -16,7 +16,6 @@ import {
 import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
 import { CommandError } from "./CommandError.ts"
 import { given, numberFlag, switchFlag, textFlag } from "./command.ts"
-import { secondsFlag } from "./durations.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import { labelledServers } from "./named.ts"
 import {
@@ -31,6 +30,7 @@ import {
 } from "./output.ts"
 import { withCommands } from "./routeCommands.ts"
 import { confirm, note, yesFlag } from "./terminal.ts"
+import { secondsFlag } from "./times.ts"
 
 const textOf = (value: unknown): string =>
   value === undefined || value === null ? "" : typeof value === "string" ? value : jsonOf(value)

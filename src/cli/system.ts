@@ -3,20 +3,69 @@ import { gzipSync } from "node:zlib"
 import { Console, Effect, Option, Stream } from "effect"
 import { Argument, Command } from "effect/cli"
 import * as Tar from "effect/encoding/Tar"
-import { version } from "../app/version.ts"
+import { version as ownVersion } from "../app/version.ts"
+import type { SettingView } from "../contract/domain/SettingView.ts"
 import { commandSettings } from "../shared/config/command.ts"
 import { CommandError, whyNoFile } from "./shared/CommandError.ts"
-import { command } from "./shared/command.ts"
+import { command, switchFlag } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { allNodes } from "./shared/named.ts"
+import { type Listing, outputFlags, printList } from "./shared/output.ts"
 import { note } from "./shared/terminal.ts"
+
+const listing: Listing<SettingView> = {
+  id: ({ name }) => name,
+  columns: [
+    { name: "setting", of: ({ name }) => name },
+    { name: "value", of: ({ value }) => value ?? "(secret)" },
+    { name: "source", of: ({ source }) => source }
+  ]
+}
+
+/** `muster config`: the settings that a running service has read. */
+export const config = command("config", {
+  description:
+    "Show the settings that the running service has read at its start, and where each value is from: default, environment or file. Secrets are hidden. Needs a key of scope AppAdmin.",
+  settings: commandSettings,
+  short: "Show the configuration that the service runs with",
+  examples: {
+    "muster config --changed": "What differs from the defaults",
+    "muster config --json": "All settings, for programs"
+  },
+  input: {
+    changed: switchFlag("changed", "Only settings that differ from their defaults"),
+    ...outputFlags
+  },
+  *run({ changed, ...flags }) {
+    const all = yield* ask((muster) => muster.system.settings())
+    const shown = changed ? all.filter(({ source }) => source !== "default") : all
+    yield* printList(flags, listing, shown, "All settings have their defaults.")
+  }
+}).pipe(Command.provide(CommandClient))
+
+/** `muster version`: the version of this command and of the service. */
+export const version = command("version", {
+  description:
+    "Show the version of this command, then that of the service. Ends with 5 if the service cannot be reached; `muster --version` asks no service.",
+  short: "Show the versions of this command and of the service",
+  examples: {
+    "muster version": "Both versions",
+    "muster --version": "Of the command alone"
+  },
+  input: {},
+  *run() {
+    yield* Console.log(`muster ${ownVersion}`)
+    const { version: running } = yield* ask((muster) => muster.system.info())
+    yield* Console.log(`service ${running}`)
+  }
+}).pipe(Command.provide(CommandClient))
 
 const fileOf = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
 
 const parts = {
   "version.json": Effect.map(
     ask((muster) => muster.system.info()),
-    (service) => fileOf({ command: version, service })
+    (service) => fileOf({ command: ownVersion, service })
   ),
   "settings.json": Effect.map(
     ask((muster) => muster.system.settings()),
