@@ -4,7 +4,7 @@ import { createSecureContext } from "node:tls"
 import { Effect } from "effect"
 import type { TlsOptions } from "../controlPlane/http/node/nodeServer.ts"
 import { StartError } from "../shared/config/StartError.ts"
-import { liveFiles } from "./liveFiles.ts"
+import { liveFiles } from "./reloading.ts"
 
 const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
 

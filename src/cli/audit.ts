@@ -4,8 +4,7 @@ import type { AuditEntry } from "../contract/domain/AuditEntry.ts"
 import { commandSettings } from "../shared/config/command.ts"
 import { command, followFlag, given, limitFlag, textFlag } from "./shared/command.ts"
 import { ask, askAgain, CommandClient, following } from "./shared/musterClient.ts"
-import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
-import { rows } from "./shared/table.ts"
+import { formatOf, jsonOf, type Listing, outputFlags, printList, rows } from "./shared/output.ts"
 import { sinceFlag, untilFlag } from "./shared/times.ts"
 
 const listing: Listing<AuditEntry> = {

@@ -21,8 +21,7 @@ import {
 import { StartError } from "../shared/config/StartError.ts"
 import { loadServiceSettings, settings as service } from "../shared/config/service.ts"
 import { command, group } from "./shared/command.ts"
-import { formatOf, jsonOf, type Listing, outputFlags, printList } from "./shared/output.ts"
-import { table } from "./shared/table.ts"
+import { formatOf, jsonOf, type Listing, outputFlags, printList, table } from "./shared/output.ts"
 
 /** The database of the settings. Makes no folder: commands take an existing data folder for that of a service. */
 const configured = Effect.map(loadServiceSettings, (settings) =>

@@ -1,7 +1,6 @@
 import { Effect } from "effect"
 import { Command } from "effect/cli"
-import { LoggingLayer } from "../app/logging.ts"
-import { RecentLog } from "../app/RecentLog.ts"
+import { LoggingLayer, RecentLog } from "../app/logging.ts"
 import { runService } from "../app/service.ts"
 import { TelemetryLayer } from "../app/telemetry.ts"
 import { loadServiceSettings, settings } from "../shared/config/service.ts"

@@ -2,10 +2,9 @@ import { Context, Effect, identity, Layer, type Redacted, type Scope } from "eff
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { Socket } from "effect/socket"
 import type { ServerId } from "../contract/domain/Id.ts"
+import { type Calls, makeCalls } from "./calls.ts"
 import { type Console, type ConsoleError, openConsole } from "./console.ts"
-import { type Calls, makeCalls } from "./creation.ts"
-import { follow } from "./follow.ts"
-import { list } from "./list.ts"
+import { follow, list } from "./follow.ts"
 import { accept } from "./responses.ts"
 import { waitUntil } from "./waitUntil.ts"
 

@@ -1,5 +1,5 @@
-/** Responses that a client accepts: of the service itself, and bounded. Streams are bounded event by event. */
-import { Effect, Stream } from "effect"
+/** Responses that a client accepts: of the service itself, and bounded; and failures that it repeats. */
+import { Effect, Predicate, Stream } from "effect"
 import { HttpClientError, type HttpClientResponse } from "effect/http"
 
 /** Bytes of a body that is read as a whole. A list of 100,000 servers with all fields has about half. */
@@ -76,3 +76,25 @@ export const accept = (
   }
   return Effect.succeed(withBoundedBody(response))
 }
+
+/** The failures after which a client repeats a read: a later attempt may succeed. */
+const tags = ["TooManyRequests", "InternalError", "NodeFailure", "Unavailable", "TimedOut"] as const
+
+export type Transient = HttpClientError.HttpClientError | { readonly _tag: (typeof tags)[number] }
+
+/** Statuses that proxies respond with while the service cannot be reached, besides those of 500 and above. */
+const ofProxy = [408, 429]
+
+const isStatusOfProxy = (status: number) => status >= 500 || ofProxy.includes(status)
+
+const breaksOff = ({ reason, response }: HttpClientError.HttpClientError) =>
+  reason._tag === "TransportError" ||
+  // A body that could not be read to its end; an unexpected one has no cause.
+  (reason._tag === "DecodeError" && reason.cause !== undefined) ||
+  (response !== undefined && isStatusOfProxy(response.status))
+
+/** Whether a repetition may succeed. It does not after an unexpected response: another program runs at the address. */
+export const isTransient = <E>(error: E): error is Extract<E, Transient> =>
+  HttpClientError.isHttpClientError(error)
+    ? breaksOff(error)
+    : tags.some((tag) => Predicate.isTagged(error, tag))

@@ -3,8 +3,8 @@ import { ServerId } from "../contract/domain/Id.ts"
 import type { Server } from "../contract/domain/Server.ts"
 import { backoff, makePause } from "../shared/work/backoff.ts"
 import { elapsedMillis } from "../shared/work/elapsed.ts"
-import type { Calls } from "./creation.ts"
-import { isTransient } from "./transient.ts"
+import type { Calls } from "./calls.ts"
+import { isTransient } from "./responses.ts"
 
 /** A state to wait for (spec 3.6). */
 export type WaitState = "running" | "offline" | "installed"

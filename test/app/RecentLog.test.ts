@@ -1,7 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { LoggingLayer } from "../../src/app/logging.ts"
-import { RecentLog } from "../../src/app/RecentLog.ts"
+import { LoggingLayer, RecentLog } from "../../src/app/logging.ts"
 
 describe("GET /api/system/log: the lines in memory", () => {
   it.effect("the newest 1,000 lines stay, oldest first, each cut to 4,096 characters", () =>

@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
-import { liveFiles } from "../../src/app/liveFiles.ts"
+import { liveFiles } from "../../src/app/reloading.ts"
 import { eventually } from "../support/eventually.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 

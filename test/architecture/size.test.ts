@@ -6,9 +6,9 @@ import { root, textOf } from "../support/docs.ts"
 /** The lines that the TypeScript files of a folder may have. A commit that raises one says why. */
 const budgets: Record<string, number> = {
   src: 71,
-  "src/app": 2152,
-  "src/cli": 6041,
-  "src/client": 1147,
+  "src/app": 2134,
+  "src/cli": 5862,
+  "src/client": 1121,
   "src/contract": 6789,
   "src/controlPlane/audit": 223,
   "src/controlPlane/blueprints": 4589,
@@ -34,19 +34,14 @@ const budgets: Record<string, number> = {
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 790,
   "src/dashboard": 7015,
-  "src/shared": 2219
+  "src/shared": 1973
 }
 
 /** Short files with one importer in their folder that are things of their own: commands, groups of routes, layers. */
 const ownThings: ReadonlyArray<string> = [
-  "src/cli/commands.ts",
-  "src/cli/completion.ts",
-  "src/cli/config.ts",
   "src/cli/node.ts",
   "src/cli/serve.ts",
   "src/cli/shared/socketOfFolder.ts",
-  "src/cli/software.ts",
-  "src/cli/version.ts",
   "src/contract/api/AuditGroup.ts",
   "src/contract/api/PublicPagesGroup.ts",
   "src/controlPlane/pages/dashboardBundle.ts",

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { missingLines, Repeats } from "../../src/client/consoleGap.ts"
+import { missingLines, Repeats } from "../../src/client/console.ts"
 
 describe("the client: lines of a console between two connections", () => {
   it("the stored lines after the newest known ones are missing", () => {

@@ -7,16 +7,25 @@ import { serverArgument, serverNamed } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
 import { changes } from "../shared/rollout.ts"
 import { confirm, note, yesFlag } from "../shared/terminal.ts"
-import { acted, bulkInput, confirmed, described, targetsOf } from "./bulk.ts"
-import { console_ } from "./console.ts"
+import { console_, logs } from "./console.ts"
 import { crashes } from "./crashes.ts"
 import { create } from "./create.ts"
 import { installLog } from "./installation.ts"
-import { list, servers as listing, shownFields } from "./listing.ts"
-import { logs } from "./logs.ts"
+import { list, servers as listing, shownFields, top } from "./listing.ts"
 import { patch } from "./patch.ts"
-import { kill, pause, restart, start, stop, unpause } from "./power.ts"
-import { top } from "./top.ts"
+import {
+  acted,
+  bulkInput,
+  confirmed,
+  described,
+  kill,
+  pause,
+  restart,
+  start,
+  stop,
+  targetsOf,
+  unpause
+} from "./power.ts"
 import { wait } from "./wait.ts"
 
 export const remove = command("delete", {

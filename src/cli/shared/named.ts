@@ -1,8 +1,7 @@
 /** Servers and nodes that a command means: by an id, the beginning of one, or a name; or by `--selector`. */
 import { Effect } from "effect"
 import { Argument, Flag } from "effect/cli"
-import type { RequestOf } from "../../client/calls.ts"
-import type { ServerEndpoints } from "../../client/creation.ts"
+import type { RequestOf, ServerEndpoints } from "../../client/calls.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { labelCondition } from "../../contract/domain/Labels.ts"
 import type { Node } from "../../contract/domain/Node.ts"

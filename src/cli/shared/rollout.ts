@@ -16,6 +16,7 @@ import {
 import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
 import { CommandError } from "./CommandError.ts"
 import { given, numberFlag, switchFlag, textFlag } from "./command.ts"
+import { withCommands } from "./failures.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import { labelledServers } from "./named.ts"
 import {
@@ -28,7 +29,6 @@ import {
   printOne,
   tableOfItems
 } from "./output.ts"
-import { withCommands } from "./routeCommands.ts"
 import { confirm, note, yesFlag } from "./terminal.ts"
 import { secondsFlag } from "./times.ts"
 

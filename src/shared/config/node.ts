@@ -1,8 +1,8 @@
 /** Every setting of `muster node`, read once at the start. An empty variable counts as unset. */
 import { Effect, Redacted } from "effect"
-import { allocations } from "./allocations.ts"
 import { docker, hosting, logging, otlp } from "./common.ts"
 import {
+  allocations,
   controlAddress,
   file,
   oneOf,

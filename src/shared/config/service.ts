@@ -1,8 +1,8 @@
 /** Every setting of the service: name, default, meaning and accepted texts. Read once at the start. */
 import type { Effect } from "effect"
-import { allocations } from "./allocations.ts"
 import { docker, hosting, logging, otlp } from "./common.ts"
 import {
+  allocations,
   databaseUrl,
   file,
   networks,

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { labelsOf, overridesChangeOf, overridesOf } from "../../../src/cli/servers/overrides.ts"
+import { labelsOf, overridesChangeOf, overridesOf } from "../../../src/cli/servers/patch.ts"
 
 const read = (...set: ReadonlyArray<string>) => overridesOf({ set, env: [] })
 

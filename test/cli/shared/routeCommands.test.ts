@@ -1,6 +1,6 @@
 import { globSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
-import { withCommands } from "../../../src/cli/shared/routeCommands.ts"
+import { withCommands } from "../../../src/cli/shared/failures.ts"
 import { INSTALL_FAILED_HINT, READ_THE_LOG } from "../../../src/contract/domain/InstallState.ts"
 import { withActions } from "../../../src/dashboard/dom/routeActions.ts"
 import { root, textOf } from "../../support/docs.ts"

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest"
-import { table } from "../../../src/cli/shared/table.ts"
+import { table } from "../../../src/cli/shared/output.ts"
 
 describe("muster: tables", () => {
   it("the first line has upper-case names; columns are aligned", () => {
