@@ -15,7 +15,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/events": 1681,
   "src/controlPlane/http": 3109,
   "src/controlPlane/keys": 848,
-  "src/controlPlane/nodes": 3873,
+  "src/controlPlane/nodes": 3800,
   "src/controlPlane/pages": 791,
   "src/controlPlane/servers": 8504,
   "src/controlPlane/store": 6337,

@@ -1,14 +1,13 @@
-import { Context, Effect, Latch, Layer, type Option, Random, Result, type Scope } from "effect"
+import { Context, Effect, Latch, Layer, Random, Result } from "effect"
 import { type Allocations, withPorts } from "../../contract/domain/Allocation.ts"
 import { Conflict, type NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import type { TakenPort } from "../../contract/domain/NodeMessages.ts"
 import { reservedLimits, type ServerRecord } from "../../contract/domain/Server.ts"
-import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import { Fleet, type FleetState } from "./fleet/Fleet.ts"
 import type { Reservation, ReservationId } from "./fleet/FleetNode.ts"
 import type { PortMappings } from "./fleet/PortAllocator.ts"
-import { type LoadBalancerOptions, makePlacementChoice, type PlacementPreview } from "./placementChoice.ts"
+import { type LoadBalancerOptions, makePlacementChoice } from "./placementChoice.ts"
 import { loadOf, needOf, type PlacementRequest, type Reserved } from "./placementRequest.ts"
 
 const noOtherPort = (node_id: string, ip: string) =>
@@ -90,141 +89,113 @@ const placingOn =
  * Chooses nodes and reserves their capacity and ports in one step (spec 2.4). A named node need only be connected and
  * have a runtime and capacity. Without a fit, a placement waits up to 5 s for first calls and expected nodes.
  */
-export class LoadBalancer extends Context.Service<
-  LoadBalancer,
-  {
-    /**
-     * Places a server. An earlier reservation of it is released first.
-     * @error NotFound    the named node is not known
-     * @error Unavailable no node fits, or the named one is full, not connected or lacks the runtime
-     */
-    place(request: PlacementRequest): Effect.Effect<Placement, NotFound | Unavailable>
-    /** Returns what {@link place} would do now. Reserves nothing. @error NotFound the named node is not known */
-    preview(request: PlacementRequest): Effect.Effect<PlacementPreview, NotFound>
-    /** Returns why the rows refuse a placement: other replicas took the capacity, or the node changed. */
-    whyNot(request: PlacementRequest, room: Option.Option<AvailableCapacity>): string | undefined
-    /** Releases a reservation with a taken port. The next ports of the node come from another range. */
-    releaseAndAvoidPorts(server_id: ReservationId): Effect.Effect<void>
-    /**
-     * Reserves other ports for taken ones until the scope ends: the record has them, or the caller gives up.
-     * @error Conflict no port of the address is free
-     */
-    replacePorts(
-      record: ServerRecord,
-      taken: ReadonlyArray<TakenPort>
-    ): Effect.Effect<Allocations, Conflict, Scope.Scope>
-    release(server_id: ReservationId): Effect.Effect<void>
-    /** Restores the reservations of records at start, and of records of other replicas. */
-    restore(records: ReadonlyArray<Reserved>): Effect.Effect<void>
-    /** Returns {@link place} for a copy of the fleet with a drained node, without a wait for calls. */
-    rehearse(
-      drained: NodeId
-    ): Effect.Effect<(request: PlacementRequest) => Result.Result<Placement, NotFound | Unavailable>>
-    /** Placements since the start, by outcome; refused retries are not counted. */
-    readonly placements: Effect.Effect<{ readonly placed: number; readonly refused: number }>
-  }
->()("muster/nodes/LoadBalancer") {
-  static readonly layer = (options: LoadBalancerOptions = {}) =>
-    Layer.effect(
-      LoadBalancer,
-      Effect.gen(function* () {
-        const fleet = yield* Fleet
-        const choice = makePlacementChoice(fleet, options)
-        let placed = 0
-        let refused = 0
+export class LoadBalancer extends Context.Service<LoadBalancer>()("muster/nodes/LoadBalancer", {
+  make: Effect.fnUntraced(function* (options: LoadBalancerOptions = {}) {
+    const fleet = yield* Fleet
+    const choice = makePlacementChoice(fleet, options)
+    const placeNow = placingOn(fleet, choice)
+    let placed = 0
+    let refused = 0
 
-        /** Nodes that are expected or being called for the first time. The latch is open while there are none. */
-        const uncalled = new Set<NodeId>()
-        const allCalled = Latch.makeUnsafe(true)
-
-        yield* Effect.acquireRelease(
-          Effect.sync(() =>
-            fleet.watch((node) => {
-              choice.update(node)
-              if (node.pending) uncalled.add(node.id)
-              else uncalled.delete(node.id)
-              if (uncalled.size === 0) allCalled.openUnsafe()
-              else allCalled.closeUnsafe()
-            })
-          ),
-          (stop) => Effect.sync(stop)
-        )
-
-        const place = placingOn(fleet, choice)
-
-        const scope = yield* Effect.scope
-        const allowLater = (avoided: ReadonlyArray<() => void>) =>
-          Effect.sleep(AVOIDED).pipe(
-            Effect.andThen(
-              Effect.sync(() => {
-                for (const allow of avoided) allow()
-              })
-            ),
-            Effect.forkIn(scope),
-            Effect.asVoid
-          )
-
-        const counted = (request: PlacementRequest, result: ReturnType<typeof place>) => {
-          if (Result.isSuccess(result)) placed += 1
-          else if (request.isRetry !== true) refused += 1
-          return Effect.fromResult(result)
-        }
-
-        // Runs without a pause, so that simultaneous requests spread as consecutive ones do.
-        const placeWithin = (
-          request: PlacementRequest,
-          attempts: number
-        ): Effect.Effect<Placement, NotFound | Unavailable> =>
-          Effect.suspend(() => {
-            const result = place(request)
-            const { node_id } = request
-            const mayHelp =
-              attempts > 0 && (node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id))
-            if (Result.isSuccess(result) || result.failure._tag !== "Unavailable" || !mayHelp)
-              return counted(request, result)
-            // Nothing is reserved yet, so the caller may be interrupted.
-            const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, AGAIN))
-            return Effect.andThen(called, placeWithin(request, attempts - 1))
-          })
-
-        return LoadBalancer.of({
-          place: (request) => placeWithin(request, ATTEMPTS),
-          preview: Effect.fn("LoadBalancer.preview")((request) =>
-            Effect.suspend(() => Effect.fromResult(choice.preview(request)))
-          ),
-          whyNot: choice.whyNot,
-          releaseAndAvoidPorts: (server_id) =>
-            Effect.map(Random.next, (at) => {
-              const node_id = fleet.holding(server_id)?.node_id
-              fleet.release(server_id)
-              if (node_id !== undefined) fleet.get(node_id)?.ports.scatter(at)
-            }),
-          replacePorts: (record, taken) => replacePorts(fleet, record, taken),
-          release: (server_id) => Effect.sync(() => fleet.release(server_id)),
-          restore: (records) =>
-            Effect.suspend(() => {
-              const reservations = records.map((record) => ({
-                server_id: record.id,
-                node_id: record.node_id,
-                blueprint_id: record.blueprint_id,
-                load: loadOf(reservedLimits(record)),
-                mappings: record.allocations.mappings
-              }))
-              const avoided = reservations.flatMap((reservation) => avoidLost(fleet, reservation) ?? [])
-              fleet.hold(reservations)
-              return avoided.length === 0 ? Effect.void : allowLater(avoided)
-            }),
-          rehearse: (drained) =>
-            Effect.sync(() => {
-              const copy = fleet.copy()
-              const record = copy.get(drained)?.record
-              if (record !== undefined) copy.put({ ...record, drained: true })
-              const rehearsed = makePlacementChoice(copy, options)
-              copy.watch(rehearsed.update)
-              return placingOn(copy, rehearsed)
-            }),
-          placements: Effect.sync(() => ({ placed, refused }))
+    /** Nodes that are expected or being called for the first time. The latch is open while there are none. */
+    const uncalled = new Set<NodeId>()
+    const allCalled = Latch.makeUnsafe(true)
+    yield* Effect.acquireRelease(
+      Effect.sync(() =>
+        fleet.watch((node) => {
+          if (node.pending) uncalled.add(node.id)
+          else uncalled.delete(node.id)
+          if (uncalled.size === 0) allCalled.openUnsafe()
+          else allCalled.closeUnsafe()
         })
-      })
+      ),
+      (stop) => Effect.sync(stop)
     )
+    /** An attempt runs without a pause, so that simultaneous requests spread as consecutive ones do. */
+    const placeWithin = (
+      request: PlacementRequest,
+      attempts: number
+    ): Effect.Effect<Placement, NotFound | Unavailable> =>
+      Effect.suspend(() => {
+        const result = placeNow(request)
+        const { node_id } = request
+        const mayHelp = attempts > 0 && (node_id === undefined ? uncalled.size > 0 : uncalled.has(node_id))
+        if (Result.isFailure(result) && result.failure._tag === "Unavailable" && mayHelp) {
+          // Nothing is reserved yet, so the caller may be interrupted.
+          const called = Effect.interruptible(Effect.timeoutOption(allCalled.await, AGAIN))
+          return Effect.andThen(called, placeWithin(request, attempts - 1))
+        }
+        if (Result.isSuccess(result)) placed += 1
+        else if (request.isRetry !== true) refused += 1
+        return Effect.fromResult(result)
+      })
+
+    const scope = yield* Effect.scope
+    const allowLater = (avoided: ReadonlyArray<() => void>) =>
+      Effect.sleep(AVOIDED).pipe(
+        Effect.andThen(
+          Effect.sync(() => {
+            for (const allow of avoided) allow()
+          })
+        ),
+        Effect.forkIn(scope),
+        Effect.asVoid
+      )
+
+    return {
+      /**
+       * Places a server. An earlier reservation of it is released first.
+       * @error NotFound    the named node is not known
+       * @error Unavailable no node fits, or the named one is full, not connected or lacks the runtime
+       */
+      place: (request: PlacementRequest) => placeWithin(request, ATTEMPTS),
+      /** Returns what {@link place} would do now. Reserves nothing. @error NotFound the named node is not known */
+      preview: Effect.fn("LoadBalancer.preview")((request: PlacementRequest) =>
+        Effect.suspend(() => Effect.fromResult(choice.preview(request)))
+      ),
+      /** Returns why the rows refuse a placement: other replicas took the capacity, or the node changed. */
+      whyNot: choice.whyNot,
+      /** Releases a reservation with a taken port. The next ports of the node come from another range. */
+      releaseAndAvoidPorts: (server_id: ReservationId) =>
+        Effect.map(Random.next, (at) => {
+          const node_id = fleet.holding(server_id)?.node_id
+          fleet.release(server_id)
+          if (node_id !== undefined) fleet.get(node_id)?.ports.scatter(at)
+        }),
+      /**
+       * Reserves other ports for taken ones until the scope ends: the record has them, or the caller gives up.
+       * @error Conflict no port of the address is free
+       */
+      replacePorts: (record: ServerRecord, taken: ReadonlyArray<TakenPort>) =>
+        replacePorts(fleet, record, taken),
+      release: (server_id: ReservationId) => Effect.sync(() => fleet.release(server_id)),
+      /** Restores the reservations of records at start, and of records of other replicas. */
+      restore: (records: ReadonlyArray<Reserved>) =>
+        Effect.suspend(() => {
+          const reservations = records.map((record) => ({
+            server_id: record.id,
+            node_id: record.node_id,
+            blueprint_id: record.blueprint_id,
+            load: loadOf(reservedLimits(record)),
+            mappings: record.allocations.mappings
+          }))
+          const avoided = reservations.flatMap((reservation) => avoidLost(fleet, reservation) ?? [])
+          fleet.hold(reservations)
+          return avoided.length === 0 ? Effect.void : allowLater(avoided)
+        }),
+      /** Returns {@link place} for a copy of the fleet with a drained node, without a wait for calls. */
+      rehearse: (drained: NodeId) =>
+        Effect.sync(() => {
+          const copy = fleet.copy()
+          const record = copy.get(drained)?.record
+          if (record !== undefined) copy.put({ ...record, drained: true })
+          return placingOn(copy, makePlacementChoice(copy, options))
+        }),
+      /** Placements since the start, by outcome; refused retries are not counted. */
+      placements: Effect.sync(() => ({ placed, refused }))
+    }
+  })
+}) {
+  static readonly layer = (...options: Parameters<typeof LoadBalancer.make>) =>
+    Layer.effect(LoadBalancer, LoadBalancer.make(...options))
 }

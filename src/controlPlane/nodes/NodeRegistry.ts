@@ -1,7 +1,6 @@
-import { Context, Duration, Effect, Layer, type Stream } from "effect"
-import type { Conflict, InvalidRequest, NotFound, Unavailable } from "../../contract/domain/errors.ts"
+import { Context, Duration, Effect, Layer } from "effect"
+import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
-import type { HostInfo, Node, NodeDetail } from "../../contract/domain/Node.ts"
 import type { Heartbeat, Registration } from "../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { RegistrationRequired } from "../../contract/nodeApi/ControlPlane.ts"
@@ -28,157 +27,130 @@ export interface NodeRegistryOptions {
 
 /**
  * The nodes of the service and their liveness (spec 9, 2). Reads touch memory only, which follows the journal, so
- * every replica has the same nodes.
+ * every replica has the same nodes. Nodes of earlier runs are known from the start; if no other service runs, they are
+ * connected once they register.
  */
-export class NodeRegistry extends Context.Service<
-  NodeRegistry,
-  {
-    /** Known nodes, by name, then id (spec 2.1), except a deregistered node without servers. */
-    readonly list: Effect.Effect<ReadonlyArray<Node>>
-    /** The nodes of {@link list}, each as {@link get} returns it. */
-    readonly details: Effect.Effect<ReadonlyArray<NodeDetail>>
-    get(id: NodeId): Effect.Effect<NodeDetail, NotFound>
-    /** Host information of the node's last registration. */
-    system(id: NodeId): Effect.Effect<HostInfo, NotFound>
-    /** Returns the display name, or the id of an unknown node. */
-    nameOf(id: NodeId): string
-    /** Whether its heartbeats arrive; a connected node can still be unreachable. */
-    isConnected(id: NodeId): boolean
-    /** @error InvalidRequest an invalid id, address or port range, or heartbeats that are too rare */
-    check(registration: Registration): Effect.Effect<void, InvalidRequest>
-    /**
-     * Registers a node in place of an earlier boot, and returns the token for its daemon. A drain remains.
-     * @error InvalidRequest as {@link check}
-     */
-    register(
-      registration: Registration
-    ): Effect.Effect<{ readonly token: string }, InvalidRequest | Unavailable>
-    /**
-     * Notes a heartbeat, in memory unless memory may be behind.
-     * @error RegistrationRequired the node is not connected, or its token is too old or not readable with the
-     * service's secret; then the heartbeat counts, and the registration replaces the token
-     */
-    heartbeat(id: NodeId, heartbeat: Heartbeat): Effect.Effect<void, RegistrationRequired | Unavailable>
-    /** Returns the boot of the last registration. Fails if `boot_id` is another one. */
-    checkBoot(id: NodeId, boot_id?: string): Effect.Effect<string, RegistrationRequired | Unavailable>
-    /**
-     * Ends the registration with this token, unless a later one replaced it. The node is disconnected at once, and lost
-     * at once with `lost`, else after the heartbeat timeout.
-     */
-    revoke(id: NodeId, token: string, options?: { readonly lost: boolean }): Effect.Effect<void, Unavailable>
-    /** Records why the node of this registration is unreachable, or null. Returns whether that is a change. */
-    setUnreachable(id: NodeId, token: string, unreachable: string | null): Effect.Effect<boolean, Unavailable>
-    /** Reads the record of a node again, if other replicas may have changed it. */
-    refresh(id: NodeId): Effect.Effect<void, Unavailable>
-    /** Deregisters a node. It is lost unless it registers within the heartbeat timeout. */
-    disconnect(id: NodeId, boot_id: string): Effect.Effect<void, RegistrationRequired | Unavailable>
-    setDrained(id: NodeId, drained: boolean): Effect.Effect<NodeDetail, NotFound | Unavailable>
-    /** Deletes a node. @error Conflict it owns servers */
-    remove(id: NodeId): Effect.Effect<void, NotFound | Conflict | Unavailable>
-    /** Changes from the start of the stream, each exactly once on every replica. */
-    readonly changes: Stream.Stream<NodeChange>
-  }
->()("muster/nodes/NodeRegistry") {
-  /** Nodes of earlier runs are known from the start; if no other service runs, they are connected once they register. */
-  static readonly layer = (options: NodeRegistryOptions = {}) =>
-    Layer.effect(
-      NodeRegistry,
-      Effect.gen(function* () {
-        const fleet = yield* Fleet
-        const freshness = yield* Freshness
-        const leadership = yield* Leadership
-        const seal = yield* TokenSeal
-        const lostAfter = Duration.fromInputUnsafe(options.heartbeatTimeout ?? "30 seconds")
-        const givenUpAfter = Duration.fromInputUnsafe(options.nodeLostAfter ?? "10 minutes")
-        const tokenLifetime = Duration.toMillis(Duration.fromInputUnsafe(options.tokenLifetime ?? "24 hours"))
-        const presence = yield* makeNodePresence({ lostAfter, givenUpAfter })
-        const { refresh } = presence
-        /** Reads the record again, unless memory is as expected: other replicas change records. */
-        const refreshUnless = (id: NodeId, isExpected: () => boolean) =>
-          leadership.isSingle || isExpected() ? Effect.void : refresh(id)
-        const known = Effect.fnUntraced(function* (id: NodeId) {
+export class NodeRegistry extends Context.Service<NodeRegistry>()("muster/nodes/NodeRegistry", {
+  make: Effect.fnUntraced(function* (options: NodeRegistryOptions = {}) {
+    const fleet = yield* Fleet
+    const freshness = yield* Freshness
+    const leadership = yield* Leadership
+    const seal = yield* TokenSeal
+    const lostAfter = Duration.fromInputUnsafe(options.heartbeatTimeout ?? "30 seconds")
+    const givenUpAfter = Duration.fromInputUnsafe(options.nodeLostAfter ?? "10 minutes")
+    const tokenLifetime = Duration.toMillis(Duration.fromInputUnsafe(options.tokenLifetime ?? "24 hours"))
+    const presence = yield* makeNodePresence({ lostAfter, givenUpAfter })
+    const { refresh } = presence
+    /** Reads the record again, unless memory is as expected: other replicas change records. */
+    const refreshUnless = (id: NodeId, isExpected: () => boolean) =>
+      leadership.isSingle || isExpected() ? Effect.void : refresh(id)
+    const known = Effect.fnUntraced(function* (id: NodeId) {
+      const node = fleet.get(id)
+      const record = node?.listed
+      if (node === undefined || record === undefined) return yield* nodeNotFound(fleet, id)
+      return { node, record }
+    })
+    const listed = Effect.fnUntraced(function* (id: NodeId) {
+      yield* refreshUnless(id, () => fleet.get(id)?.listed !== undefined)
+      return yield* known(id)
+    })
+    const get = Effect.fn("NodeRegistry.get")(function* (id: NodeId) {
+      const { node, record } = yield* known(id)
+      return nodeDetail(node, record)
+    })
+    const checked = (registration: Registration) =>
+      Effect.fromResult(registered(registration, Duration.toSeconds(lostAfter)))
+    const writes = yield* makeNodeWrites(refresh)
+
+    const isBoot = (id: NodeId, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id
+    const checkBoot = Effect.fnUntraced(function* (id: NodeId, boot_id?: string) {
+      yield* refreshUnless(
+        id,
+        () => boot_id !== undefined && isBoot(id, boot_id) && freshness.stamp() !== undefined
+      )
+      const last = fleet.get(id)?.record?.boot_id
+      if (last === undefined || last !== (boot_id ?? last)) {
+        return yield* new RegistrationRequired({ node_id: id })
+      }
+      return last
+    })
+
+    /** Whether a node needs another token. An embedded node needs none. */
+    const needsToken = (record: NodeRecord | undefined, at: string) =>
+      record?.connected === true &&
+      !record.embedded &&
+      (Date.parse(at) - Date.parse(record.last_seen_at ?? at) >= tokenLifetime ||
+        seal.open(record.id, record.token) === undefined)
+
+    return {
+      /** Known nodes, by name, then id (spec 2.1), except a deregistered node without servers. */
+      list: Effect.sync(() => fleet.list),
+      /** The nodes of `list`, each as `get` returns it. */
+      details: Effect.sync(() =>
+        fleet.list.flatMap(({ id }) => {
           const node = fleet.get(id)
-          const record = node?.listed
-          if (node === undefined || record === undefined) return yield* nodeNotFound(fleet, id)
-          return { node, record }
+          return node?.listed === undefined ? [] : nodeDetail(node, node.listed)
         })
-        const listed = Effect.fnUntraced(function* (id: NodeId) {
-          yield* refreshUnless(id, () => fleet.get(id)?.listed !== undefined)
-          return yield* known(id)
-        })
-        const get = Effect.fn("NodeRegistry.get")(function* (id: NodeId) {
-          const { node, record } = yield* known(id)
-          return nodeDetail(node, record)
-        })
-        const checked = (registration: Registration) =>
-          Effect.fromResult(registered(registration, Duration.toSeconds(lostAfter)))
-        const writes = yield* makeNodeWrites(refresh)
-
-        const isBoot = (id: NodeId, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id
-        const checkBoot = Effect.fnUntraced(function* (id: NodeId, boot_id?: string) {
-          yield* refreshUnless(
-            id,
-            () => boot_id !== undefined && isBoot(id, boot_id) && freshness.stamp() !== undefined
-          )
-          const last = fleet.get(id)?.record?.boot_id
-          if (last === undefined || last !== (boot_id ?? last)) {
-            return yield* new RegistrationRequired({ node_id: id })
-          }
-          return last
-        })
-
-        /** Whether a node needs another token. An embedded node needs none. */
-        const needsToken = (record: NodeRecord | undefined, at: string) =>
-          record?.connected === true &&
-          !record.embedded &&
-          (Date.parse(at) - Date.parse(record.last_seen_at ?? at) >= tokenLifetime ||
-            seal.open(record.id, record.token) === undefined)
-
-        const heartbeat = Effect.fnUntraced(function* (id: NodeId, beat: Heartbeat) {
-          const { boot_id, load, memory_used_bytes, disk_used_bytes } = beat
-          const at = yield* nowText
-          const isConnected = () => isBoot(id, boot_id) && fleet.get(id)?.connected === true
-          yield* refreshUnless(id, isConnected)
-          const node = fleet.get(id)
-          if (node === undefined || !isConnected()) return yield* new RegistrationRequired({ node_id: id })
-          const usage = { load, memory_bytes: memory_used_bytes, disk_bytes: disk_used_bytes }
-          presence.record(id, boot_id, usage)
-          fleet.recordHeartbeat(node, at, usage)
-          if (!needsToken(node.record, at)) return
-          yield* refreshUnless(id, () => false)
-          if (needsToken(fleet.get(id)?.record, at)) return yield* new RegistrationRequired({ node_id: id })
-        })
-
-        return NodeRegistry.of({
-          list: Effect.sync(() => fleet.list),
-          details: Effect.sync(() =>
-            fleet.list.flatMap(({ id }) => {
-              const node = fleet.get(id)
-              return node?.listed === undefined ? [] : nodeDetail(node, node.listed)
-            })
-          ),
-          get,
-          system: (id) => Effect.map(known(id), ({ record }) => record.system),
-          nameOf: (id) => fleet.get(id)?.record?.name ?? id,
-          isConnected: (id) => fleet.get(id)?.connected ?? false,
-          check: (registration) => Effect.asVoid(checked(registration)),
-          register: Effect.fn("NodeRegistry.register")((registration) =>
-            Effect.flatMap(checked(registration), writes.register)
-          ),
-          heartbeat,
-          revoke: writes.revoke,
-          setUnreachable: writes.setUnreachable,
-          checkBoot,
-          refresh: (id) => refreshUnless(id, () => false),
-          disconnect: (id, boot_id) => Effect.andThen(checkBoot(id, boot_id), writes.disconnect(id, boot_id)),
-          setDrained: Effect.fn("NodeRegistry.setDrained")(function* (id, drained) {
-            yield* listed(id)
-            yield* writes.setDrained(id, drained)
-            return yield* get(id)
-          }),
-          remove: Effect.fn("NodeRegistry.remove")((id) => Effect.flatMap(listed(id), writes.remove)),
-          changes: presence.changes
-        })
-      })
-    )
+      ),
+      get,
+      /** Host information of the node's last registration. */
+      system: (id: NodeId) => Effect.map(known(id), ({ record }) => record.system),
+      /** Returns the display name, or the id of an unknown node. */
+      nameOf: (id: NodeId): string => fleet.get(id)?.record?.name ?? id,
+      /** Whether its heartbeats arrive; a connected node can still be unreachable. */
+      isConnected: (id: NodeId): boolean => fleet.get(id)?.connected ?? false,
+      /** @error InvalidRequest an invalid id, address or port range, or heartbeats that are too rare */
+      check: (registration: Registration) => Effect.asVoid(checked(registration)),
+      /**
+       * Registers a node in place of an earlier boot, and returns the token for its daemon. A drain remains.
+       * @error InvalidRequest as `check`
+       */
+      register: Effect.fn("NodeRegistry.register")((registration: Registration) =>
+        Effect.flatMap(checked(registration), writes.register)
+      ),
+      /**
+       * Notes a heartbeat, in memory unless memory may be behind.
+       * @error RegistrationRequired the node is not connected, or its token is too old or not readable with the
+       * service's secret; then the heartbeat counts, and the registration replaces the token
+       */
+      heartbeat: Effect.fnUntraced(function* (
+        id: NodeId,
+        beat: Heartbeat
+      ): Effect.fn.Return<void, RegistrationRequired | Unavailable> {
+        const { boot_id, load, memory_used_bytes, disk_used_bytes } = beat
+        const at = yield* nowText
+        const isConnected = () => isBoot(id, boot_id) && fleet.get(id)?.connected === true
+        yield* refreshUnless(id, isConnected)
+        const node = fleet.get(id)
+        if (node === undefined || !isConnected()) return yield* new RegistrationRequired({ node_id: id })
+        const usage = { load, memory_bytes: memory_used_bytes, disk_bytes: disk_used_bytes }
+        presence.record(id, boot_id, usage)
+        fleet.recordHeartbeat(node, at, usage)
+        if (!needsToken(node.record, at)) return
+        yield* refreshUnless(id, () => false)
+        if (needsToken(fleet.get(id)?.record, at)) return yield* new RegistrationRequired({ node_id: id })
+      }),
+      /** Returns the boot of the last registration. Fails if `boot_id` is another one. */
+      checkBoot,
+      revoke: writes.revoke,
+      setUnreachable: writes.setUnreachable,
+      /** Reads the record of a node again, if other replicas may have changed it. */
+      refresh: (id: NodeId) => refreshUnless(id, () => false),
+      /** Deregisters a node. It is lost unless it registers within the heartbeat timeout. */
+      disconnect: (id: NodeId, boot_id: string) =>
+        Effect.andThen(checkBoot(id, boot_id), writes.disconnect(id, boot_id)),
+      setDrained: Effect.fn("NodeRegistry.setDrained")(function* (id: NodeId, drained: boolean) {
+        yield* listed(id)
+        yield* writes.setDrained(id, drained)
+        return yield* get(id)
+      }),
+      /** Deletes a node. @error Conflict it owns servers */
+      remove: Effect.fn("NodeRegistry.remove")((id: NodeId) => Effect.flatMap(listed(id), writes.remove)),
+      /** Changes from the start of the stream, each exactly once on every replica. */
+      changes: presence.changes
+    }
+  })
+}) {
+  static readonly layer = (...options: Parameters<typeof NodeRegistry.make>) =>
+    Layer.effect(NodeRegistry, NodeRegistry.make(...options))
 }

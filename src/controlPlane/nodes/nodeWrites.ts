@@ -60,6 +60,10 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
     return { token }
   })
 
+  /**
+   * Ends the registration with this token, unless a later one replaced it. The node is disconnected at once, and lost
+   * at once with `lost`, else after the heartbeat timeout.
+   */
   const revoke = Effect.fn("NodeRegistry.revoke")(
     (id: NodeId, token: string, options?: { readonly lost: boolean }) => {
       const lost = options?.lost === true
@@ -73,6 +77,7 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
     }
   )
 
+  /** Records why the node of this registration is unreachable, or null. Returns whether that is a change. */
   const setUnreachable = Effect.fn("NodeRegistry.setUnreachable")(
     (id: NodeId, token: string, unreachable: string | null) =>
       store.write(

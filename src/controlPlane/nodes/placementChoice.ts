@@ -3,11 +3,9 @@
 import { type Option, Result } from "effect"
 import { type NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
-import type { NodeFit } from "../../contract/domain/Node.ts"
-import { notCallable } from "../../contract/domain/Node.ts"
-import { RecentMap } from "../../shared/work/RecentMap.ts"
+import { type Capacity, type NodeFit, notCallable } from "../../contract/domain/Node.ts"
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
-import { type Fleet, nodeNotFound } from "./fleet/Fleet.ts"
+import { type FleetState, nodeNotFound } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
 import { type Misfit, misfits, shortages, summarize } from "./fleet/misfit.ts"
 import {
@@ -58,7 +56,7 @@ const fitOf = ({ candidate: { id, name, room, share }, misfits }: Considered): N
   share
 })
 
-export const previewOf = (
+const previewOf = (
   nodes: ReadonlyArray<Considered>,
   chosen: NodeId | undefined,
   compare: Compare<Rank>
@@ -74,149 +72,151 @@ export const previewOf = (
   }
 }
 
-/** Refusals that are cached until a node changes, so that a full fleet is not searched for each request. */
-const KEPT_REASONS = 100
+type Committed = Pick<Capacity, "memory_bytes" | "disk_bytes">
 
-export const makePlacementChoice = (fleet: Fleet["Service"], options: LoadBalancerOptions) => {
-  const { strategy = "spread", memoryOvercommit = 1, diskOvercommit = 1 } = options
+/** Returns the free memory and disk of a node, overcommitment included. */
+const freeOf = (
+  { disk_bytes, memory_bytes }: Committed,
+  committed: Committed,
+  { diskOvercommit = 1, memoryOvercommit = 1 }: LoadBalancerOptions
+): Committed => ({
+  memory_bytes: Math.floor(memory_bytes * memoryOvercommit) - committed.memory_bytes,
+  disk_bytes: Math.floor(disk_bytes * diskOvercommit) - committed.disk_bytes
+})
+
+const candidateOf = (node: FleetNode, options: LoadBalancerOptions): Candidate | undefined => {
+  const { blueprints, committed, id, ports, record, servers } = node
+  if (record === undefined) return undefined
+  const { capacity, location, name, runtimes, system } = record
+  return {
+    id,
+    name,
+    location,
+    runtimes,
+    lacksUids: system.lacks_uids === true,
+    share: capacity.memory_bytes > 0 ? committed.memory_bytes / capacity.memory_bytes : 1,
+    servers,
+    room: { ...freeOf(capacity, committed, options), ports: ports.mostOnOneAddress },
+    blueprints
+  }
+}
+
+/** @param isNamed whether the caller names the node: it may then be drained */
+const misfitsOf = (
+  node: FleetNode,
+  candidate: Candidate | undefined,
+  need: Need,
+  isNamed = false
+): ReadonlyArray<Misfit> => {
+  if (!node.connected || candidate === undefined) return [{ kind: "away", reason: "not connected" }]
+  if (!node.usable) return [{ kind: "unreachable", reason: "unreachable" }]
+  const drained: ReadonlyArray<Misfit> =
+    node.record?.drained === true && !isNamed ? [{ kind: "drained", reason: "drained" }] : []
+  return [...drained, ...misfits(candidate, need)]
+}
+
+/** Returns why a named node cannot get a server, if so. */
+const refusalOf = (node: FleetNode, candidate: Candidate, need: Need): Unavailable | undefined => {
+  const { id, unreachable } = node
+  if (!node.connected) return Unavailable.nodeNotConnected(id)
+  if (unreachable !== undefined) return Unavailable.nodeNotConnected(id, notCallable(unreachable))
+  if (!runs(candidate, need)) {
+    return needsUid(candidate, need)
+      ? Unavailable.nodeFull(id, "Every uid of its MUSTER_PROCESS_UIDS is in use")
+      : Unavailable.nodeCannotRun(id, candidate.runtimes, need.runtimes, "name another node or none")
+  }
+  const [short] = shortages(candidate.room, need)
+  return short === undefined
+    ? undefined
+    : Unavailable.nodeFull(id, `It is without ${short.needed}: it has ${short.free}`)
+}
+
+export const makePlacementChoice = (fleet: FleetState, options: LoadBalancerOptions) => {
+  const { strategy = "spread" } = options
   const chooser = makeChooser(strategy)
-  const candidates = new Map<NodeId, Candidate>()
-  const reasons = new RecentMap<string, string>(KEPT_REASONS)
 
-  const candidateOf = (node: FleetNode): Candidate | undefined => {
-    const { record, committed } = node
-    if (record === undefined) return undefined
-    const { memory_bytes, disk_bytes } = record.capacity
-    return {
-      id: node.id,
-      name: record.name,
-      location: record.location,
-      runtimes: record.runtimes,
-      lacksUids: record.system.lacks_uids === true,
-      share: memory_bytes > 0 ? committed.memory_bytes / memory_bytes : 1,
-      servers: node.servers,
-      room: {
-        memory_bytes: Math.floor(memory_bytes * memoryOvercommit) - committed.memory_bytes,
-        disk_bytes: Math.floor(disk_bytes * diskOvercommit) - committed.disk_bytes,
-        ports: node.ports.mostOnOneAddress
-      },
-      blueprints: node.blueprints
-    }
-  }
+  const open = () =>
+    [...fleet.nodes].flatMap((node) =>
+      node.usable && node.record?.drained === false ? (candidateOf(node, options) ?? []) : []
+    )
+  const listed = () =>
+    [...fleet.nodes]
+      .filter((node) => node.listed !== undefined)
+      .map((node) => ({ node, candidate: candidateOf(node, options) }))
 
-  const update = (node: FleetNode) => {
-    reasons.clear()
-    const candidate = node.usable && node.record?.drained === false ? candidateOf(node) : undefined
-    if (candidate === undefined) candidates.delete(node.id)
-    else candidates.set(node.id, candidate)
-  }
-
-  /** @param isNamed whether the caller names the node: it may then be drained */
-  const misfitsOf = (node: FleetNode, need: Need, isNamed = false): ReadonlyArray<Misfit> => {
-    const candidate = candidateOf(node)
-    if (!node.connected || candidate === undefined) return [{ kind: "away", reason: "not connected" }]
-    if (!node.usable) return [{ kind: "unreachable", reason: "unreachable" }]
-    const drained: ReadonlyArray<Misfit> =
-      node.record?.drained === true && !isNamed ? [{ kind: "drained", reason: "drained" }] : []
-    return [...drained, ...misfits(candidate, need)]
-  }
-  const listed = () => [...fleet.nodes].filter((node) => node.listed !== undefined)
   const whyNone = (need: Need): string => {
-    const key = JSON.stringify(need)
-    const why =
-      reasons.get(key) ??
-      summarize(
-        listed()
-          .filter(({ id }) => id !== need.from)
-          .map((node) => ({
-            name: node.record?.name ?? node.id,
-            misfit: misfitsOf(node, need)[0] ?? { kind: "changing" as const, reason: "changing" }
-          }))
-          .toSorted((one, other) => (one.name < other.name ? -1 : 1)),
-        need
-      )
-    reasons.set(key, why)
-    return why
+    const unfit = listed()
+      .filter(({ node }) => node.id !== need.from)
+      .map(({ candidate, node }) => ({
+        name: node.record?.name ?? node.id,
+        misfit: misfitsOf(node, candidate, need)[0] ?? { kind: "changing" as const, reason: "changing" }
+      }))
+    return summarize(
+      unfit.toSorted((one, other) => (one.name < other.name ? -1 : 1)),
+      need
+    )
   }
 
-  const named = (id: NodeId, need: Need): Result.Result<FleetNode, NotFound | Unavailable> => {
+  const find = (id: NodeId) => {
     const node = fleet.get(id)
-    const candidate = node?.listed === undefined ? undefined : candidateOf(node)
-    if (node === undefined || candidate === undefined) return Result.fail(nodeNotFound(fleet, id))
-    if (!node.connected) return Result.fail(Unavailable.nodeNotConnected(id))
-    if (node.unreachable !== undefined) {
-      return Result.fail(Unavailable.nodeNotConnected(id, notCallable(node.unreachable)))
-    }
-    if (!runs(candidate, need) && needsUid(candidate, need))
-      return Result.fail(Unavailable.nodeFull(id, "Every uid of its MUSTER_PROCESS_UIDS is in use"))
-    if (!runs(candidate, need)) {
-      return Result.fail(
-        Unavailable.nodeCannotRun(id, candidate.runtimes, need.runtimes, "name another node or none")
-      )
-    }
-    const [short] = shortages(candidate.room, need)
-    if (short === undefined) return Result.succeed(node)
-    return Result.fail(Unavailable.nodeFull(id, `It is without ${short.needed}: it has ${short.free}`))
-  }
-
-  const anywhere = (need: Need): Result.Result<FleetNode, Unavailable> => {
-    const chosen = chooser.choose(candidates.values(), need)
-    const node = chosen === undefined ? undefined : fleet.get(chosen.id)
-    return node === undefined ? Result.fail(Unavailable.noNodes(whyNone(need))) : Result.succeed(node)
+    const candidate = node?.listed === undefined ? undefined : candidateOf(node, options)
+    return node === undefined || candidate === undefined
+      ? Result.fail(nodeNotFound(fleet, id))
+      : Result.succeed({ node, candidate })
   }
 
   const choose = (
     node_id: NodeId | undefined,
     need: Need
-  ): Result.Result<FleetNode, NotFound | Unavailable> =>
-    node_id === undefined ? anywhere(need) : named(node_id, need)
+  ): Result.Result<FleetNode, NotFound | Unavailable> => {
+    if (node_id !== undefined) {
+      return Result.flatMap(find(node_id), ({ candidate, node }) => {
+        const refusal = refusalOf(node, candidate, need)
+        return refusal === undefined ? Result.succeed(node) : Result.fail(refusal)
+      })
+    }
+    const chosen = chooser.choose(open(), need)
+    const node = chosen === undefined ? undefined : fleet.get(chosen.id)
+    return node === undefined ? Result.fail(Unavailable.noNodes(whyNone(need))) : Result.succeed(node)
+  }
+
+  const previewAnywhere = (need: Need): PlacementPreview => {
+    const chosen = chooser.preview(open(), need)?.id
+    const nodes = listed().flatMap(({ candidate, node }) =>
+      candidate === undefined ? [] : [{ candidate, misfits: misfitsOf(node, candidate, need) }]
+    )
+    const previewed = previewOf(nodes, chosen, orderOf(strategy))
+    return chosen === undefined
+      ? { ...previewed, warnings: [`no node fits: ${whyNone(need)}`, ...previewed.warnings] }
+      : previewed
+  }
 
   const preview = (request: PlacementRequest): Result.Result<PlacementPreview, NotFound> => {
     const need = needOf(request)
     const { node_id } = request
-    if (node_id === undefined) {
-      const chosen = chooser.preview(candidates.values(), need)?.id
-      const nodes = listed().flatMap((node) => {
-        const candidate = candidateOf(node)
-        return candidate === undefined ? [] : [{ candidate, misfits: misfitsOf(node, need) }]
-      })
-      const previewed = previewOf(nodes, chosen, orderOf(strategy))
-      return Result.succeed(
-        chosen === undefined
-          ? { ...previewed, warnings: [`no node fits: ${whyNone(need)}`, ...previewed.warnings] }
-          : previewed
-      )
-    }
-    const node = fleet.get(node_id)
-    const candidate = node?.listed === undefined ? undefined : candidateOf(node)
-    if (node === undefined || candidate === undefined) return Result.fail(nodeNotFound(fleet, node_id))
-    const { alone: _, ...own } = { ...need, locations: [] }
-    const misfits = misfitsOf(node, own, true)
-    const chosen = misfits.length === 0 ? node_id : undefined
-    const previewed = previewOf([{ candidate, misfits }], chosen, orderOf(strategy))
-    return Result.succeed(
-      node.record?.drained === true
+    if (node_id === undefined) return Result.succeed(previewAnywhere(need))
+    return Result.map(find(node_id), ({ candidate, node }) => {
+      const { alone: _, ...own } = { ...need, locations: [] }
+      const misfits = misfitsOf(node, candidate, own, true)
+      const chosen = misfits.length === 0 ? node_id : undefined
+      const previewed = previewOf([{ candidate, misfits }], chosen, orderOf(strategy))
+      return node.record?.drained === true
         ? { ...previewed, warnings: [`the node is drained: ${node_id}`] }
         : previewed
-    )
+    })
   }
 
   const whyNot = (request: PlacementRequest, found: Option.Option<AvailableCapacity>): string | undefined => {
     if (found._tag === "None") return "the node is gone"
-    const { capacity, connected, disk_bytes, drained, has_blueprint, memory_bytes } = found.value
+    const { capacity, connected, drained, has_blueprint } = found.value
     const { alone, ...need } = needOf(request)
     if (!connected) return "the node is not connected"
     if (request.node_id === undefined && drained) return "the node is drained"
     if (request.node_id === undefined && alone !== undefined && has_blueprint)
       return `the node has a server of ${alone}`
-    const room = {
-      memory_bytes: Math.floor(capacity.memory_bytes * memoryOvercommit) - memory_bytes,
-      disk_bytes: Math.floor(capacity.disk_bytes * diskOvercommit) - disk_bytes,
-      ports: need.ports
-    }
-    const [short] = shortages(room, need)
+    const [short] = shortages({ ...freeOf(capacity, found.value, options), ports: need.ports }, need)
     return short === undefined ? undefined : `the node is without ${short.needed}`
   }
 
-  return { choose, preview, update, whyNot }
+  return { choose, preview, whyNot }
 }

@@ -1,4 +1,4 @@
-import { ByteSize, Duration, Effect, type Scope, Semaphore, Stream } from "effect"
+import { ByteSize, Context, Duration, Effect, type Scope, Semaphore, Stream } from "effect"
 import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
@@ -36,7 +36,7 @@ export interface RemoteDaemonOptions extends ClientTls {
   readonly onAnswered?: Effect.Effect<void>
   /** Runs after a call without an answer, or if the daemon refuses the token of its last registration. */
   readonly onUnreachable?: Effect.Effect<void>
-  readonly http: HttpClient.HttpClient
+  readonly client: DaemonCalls
   /** The networks of the node for its consoles, which have connections of their own. */
   readonly networks?: NodeNetworks
   readonly breaker: CircuitBreaker.CircuitBreaker
@@ -57,7 +57,29 @@ const LINES = 1000
 /** Bound of all scripts and pages that are read from one daemon at a time, in bytes. */
 const TEXT_AT_ONCE = LINES * LARGEST_LINE
 
-type Client = HttpApiClient.ForApi<typeof DaemonApi>["daemon"]
+/** The target of the calls that the current fiber makes. */
+const CurrentTarget = Context.Reference<RemoteTarget>("muster/nodes/CurrentTarget", {
+  defaultValue: () => ({ url: "", token: "" })
+})
+
+/** The client of all daemons, whose calls go to {@link CurrentTarget}. */
+export const makeDaemonCalls = Effect.map(
+  HttpApiClient.make(DaemonApi, {
+    transformClient: HttpClient.mapRequestEffect(
+      Effect.fnUntraced(function* (request) {
+        const { token, url } = yield* CurrentTarget
+        const id = yield* RequestId
+        const sent = request.pipe(HttpClientRequest.prependUrl(url), HttpClientRequest.bearerToken(token))
+        return id === undefined ? sent : HttpClientRequest.setHeader(sent, "x-request-id", id)
+      })
+    )
+  }),
+  ({ daemon }) => daemon
+)
+type DaemonCalls = Effect.Success<typeof makeDaemonCalls>
+
+/** Uses the client for one call. */
+type Use<A> = (client: DaemonCalls) => Effect.Effect<A, CallFailure>
 
 const pageOf =
   ({ per_page }: LinesRequest) =>
@@ -74,12 +96,11 @@ const lines = (request: LinesRequest) => ({
 const sequenceOf = (header: string | undefined): number | undefined =>
   header !== undefined && /^\d{1,15}$/.test(header) ? Number(header) : undefined
 
-export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
-  const { breaker, expected = Effect.void, http, node_id, refresh = Effect.void, target } = options
+/** The calls to one daemon, with its current target or another one whose token it knows. */
+const makeCalling = (options: RemoteDaemonOptions) => {
+  const { breaker, client, expected = Effect.void, node_id, refresh = Effect.void, target } = options
   const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
   const unreachable = new NodeUnreachable({ node_id })
-  /** The newest last. */
-  let made: ReadonlyArray<{ readonly target: RemoteTarget; readonly client: Client }> = []
   let accepted: RemoteTarget | undefined
 
   /** Returns another target after a refused token: a later registration or, during one, the previous target. */
@@ -90,71 +111,45 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     return accepted?.url === now.url && accepted.token !== now.token ? accepted : undefined
   }
 
-  const clientOf = (now: RemoteTarget): Effect.Effect<Client> => {
-    const known = made.find(({ target }) => target.token === now.token && target.url === now.url)
-    if (known !== undefined) return Effect.succeed(known.client)
-    return HttpApiClient.make(DaemonApi, {
-      baseUrl: now.url,
-      transformClient: HttpClient.mapRequestEffect((request) =>
-        Effect.map(RequestId, (id) => {
-          const authorized = HttpClientRequest.bearerToken(request, now.token)
-          return id === undefined ? authorized : HttpClientRequest.setHeader(authorized, "x-request-id", id)
+  const awaited = Effect.suspend(() => (target() === undefined ? expected : Effect.void))
+
+  const send = <A>(to: RemoteTarget, use: Use<A>, largest: number) =>
+    undecodableFails(use(client)).pipe(
+      Effect.provideService(CurrentTarget, to),
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(largest)),
+      Effect.mapError((failure) => toDaemonError(node_id, failure)),
+      Effect.tap(() =>
+        Effect.sync(() => {
+          accepted = to
         })
       )
-    }).pipe(
-      Effect.map(({ daemon }) => {
-        made = [...made.slice(-1), { target: now, client: daemon }]
-        return daemon
-      }),
-      Effect.provideService(HttpClient.HttpClient, http)
     )
-  }
-
-  const awaited = Effect.suspend(() => (target() === undefined ? expected : Effect.void))
 
   const call = <A>(
     repeatable: boolean,
-    use: (client: Client) => Effect.Effect<A, CallFailure>,
+    use: Use<A>,
     { largest = LARGEST_ANSWER, newestOnly = false } = {}
-  ): Effect.Effect<A, DaemonError> =>
-    Effect.andThen(awaited, calling(repeatable, use, { largest, newestOnly }))
-
-  const calling = <A>(
-    repeatable: boolean,
-    use: (client: Client) => Effect.Effect<A, CallFailure>,
-    { largest, newestOnly }: { readonly largest: number; readonly newestOnly: boolean }
-  ): Effect.Effect<A, DaemonError> =>
-    Effect.suspend(() => {
+  ): Effect.Effect<A, DaemonError> => {
+    const calling = Effect.suspend(() => {
       const first = target()
       if (first === undefined) return Effect.fail(unreachable)
       // The node may have registered with another replica a moment ago.
       let refreshed = false
-      const send = (to: RemoteTarget) =>
-        undecodableFails(Effect.flatMap(clientOf(to), use)).pipe(
-          Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(largest)),
-          Effect.mapError((failure) => toDaemonError(node_id, failure)),
-          Effect.tap(() =>
-            Effect.sync(() => {
-              accepted = to
-            })
-          )
-        )
+      const refreshOnce = Effect.suspend(() => {
+        const again = refreshed ? Effect.void : refresh
+        refreshed = true
+        return again
+      })
       const attempt = Effect.suspend(() => {
         const now = target()
         if (now === undefined) return Effect.fail(unreachable)
-        return send(now).pipe(
+        return send(now, use, largest).pipe(
           // A daemon that refuses a token has done nothing.
           Effect.catchTag("TokenUnknown", (unknown) =>
-            Effect.suspend(() => {
-              const again = refreshed ? Effect.void : refresh
-              refreshed = true
-              return again
-            }).pipe(
-              Effect.flatMap(() => {
-                const other = otherThan(now, newestOnly)
-                return other === undefined ? Effect.fail(unknown) : send(other)
-              })
-            )
+            Effect.flatMap(refreshOnce, () => {
+              const other = otherThan(now, newestOnly)
+              return other === undefined ? Effect.fail(unknown) : send(other, use, largest)
+            })
           )
         )
       })
@@ -169,15 +164,8 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         onUnreachable: options.onUnreachable ?? Effect.void
       })
     })
-  const safe = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(true, use)
-  const once = <A>(use: (client: Client) => Effect.Effect<A, CallFailure>) => call(false, use)
-
-  const reading = Semaphore.makeUnsafe(TEXT_AT_ONCE)
-  /** Reads large responses one after another, because a daemon may send without end. */
-  const large = <A>(largest: number, use: (client: Client) => Effect.Effect<A, CallFailure>) =>
-    call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
-  const page = (request: LinesRequest, use: (client: Client) => Effect.Effect<ConsolePage, CallFailure>) =>
-    large(Math.min(LARGEST_TEXT + request.per_page * LARGEST_LINE, TEXT_AT_ONCE), use)
+    return Effect.andThen(awaited, calling)
+  }
 
   const console = Effect.fnUntraced(function* (
     id: ServerId
@@ -185,15 +173,10 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     yield* awaited
     const now = target()
     if (now === undefined) return yield* unreachable
+    const { networks } = options
     const open = ({ token, url }: RemoteTarget) =>
       openConsole(
-        {
-          node_id,
-          url,
-          token,
-          tls: tlsNow(options),
-          ...(options.networks === undefined ? {} : { networks: options.networks })
-        },
+        { node_id, url, token, tls: tlsNow(options), ...(networks === undefined ? {} : { networks }) },
         id
       )
     return yield* open(now).pipe(
@@ -205,6 +188,22 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       )
     )
   })
+
+  return { call, console, unreachable }
+}
+
+export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
+  const { node_id } = options
+  const { call, console, unreachable } = makeCalling(options)
+  const safe = <A>(use: Use<A>) => call(true, use)
+  const once = <A>(use: Use<A>) => call(false, use)
+
+  const reading = Semaphore.makeUnsafe(TEXT_AT_ONCE)
+  /** Reads large responses one after another, because a daemon may send without end. */
+  const large = <A>(largest: number, use: Use<A>) =>
+    call(true, (client) => reading.withPermits(largest)(use(client)), { largest })
+  const page = (request: LinesRequest, use: Use<ConsolePage>) =>
+    large(Math.min(LARGEST_TEXT + request.per_page * LARGEST_LINE, TEXT_AT_ONCE), use)
 
   return {
     // Tests whether the daemon knows its newest token; if not, the daemon must register again.

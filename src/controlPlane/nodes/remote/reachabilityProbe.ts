@@ -1,4 +1,4 @@
-import { Effect, Latch, Random, type Scope } from "effect"
+import { Effect, Latch, Random } from "effect"
 import type { NodeId } from "../../../contract/domain/Id.ts"
 import { RegistrationRequired } from "../../../contract/nodeApi/ControlPlane.ts"
 import type { DaemonError } from "../../../contract/nodeApi/Daemon.ts"
@@ -25,20 +25,6 @@ const LONGEST_TIMEOUT = 300_000
 
 const timeoutAfter = (refusals: number) =>
   Math.min(TOKEN_TIMEOUT * 2 ** Math.max(0, refusals + 1 - SHORT_TIMEOUTS), LONGEST_TIMEOUT)
-
-export interface ReachabilityProbe {
-  /**
-   * Calls a node until a call succeeds, and records the result. `restart` begins the calls again, after a
-   * registration.
-   */
-  begin(node_id: NodeId, options?: { readonly restart: boolean }): void
-  answered(node_id: NodeId): Effect.Effect<void>
-  /**
-   * Notes a heartbeat, and calls the node unless a call has succeeded lately. Returns why it is unreachable.
-   * @error RegistrationRequired the node does not know the token of its last registration
-   */
-  onHeartbeat(node_id: NodeId): Effect.Effect<string | undefined, RegistrationRequired>
-}
 
 const reasonOf = (error: DaemonError): string | undefined =>
   error._tag === "NodeUnreachable" ? error.reason : `${error.detail}. ${error.hint}`
@@ -70,11 +56,7 @@ interface Reach {
 }
 
 /** Calls nodes before placements and after failed calls: a node whose heartbeats arrive may be unreachable. */
-export const makeReachabilityProbe: Effect.Effect<
-  ReachabilityProbe,
-  never,
-  DaemonClient | Fleet | NodeRegistry | Scope.Scope
-> = Effect.gen(function* () {
+export const makeReachabilityProbe = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const fleet = yield* Fleet
   const registry = yield* NodeRegistry
@@ -187,6 +169,10 @@ export const makeReachabilityProbe: Effect.Effect<
     return false
   }
 
+  /**
+   * Notes a heartbeat, and calls the node unless a call has succeeded lately. Returns why it is unreachable.
+   * @error RegistrationRequired the node does not know the token of its last registration
+   */
   const onHeartbeat = Effect.fnUntraced(function* (node_id: NodeId) {
     const node = fleet.get(node_id)
     if (node?.unreachable !== undefined) {
@@ -202,7 +188,11 @@ export const makeReachabilityProbe: Effect.Effect<
   })
 
   return {
-    begin: (node_id, options) => {
+    /**
+     * Calls a node until a call succeeds, and records the result. `restart` begins the calls again, after a
+     * registration.
+     */
+    begin: (node_id: NodeId, options?: { readonly restart: boolean }): void => {
       if (options?.restart === true || !queue.has(node_id)) begin(node_id, new Probe(true))
     },
     answered,

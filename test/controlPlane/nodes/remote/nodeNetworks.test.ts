@@ -2,13 +2,12 @@ import type { LookupAddress, lookup } from "node:dns"
 import { createServer } from "node:http"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { HttpClient } from "effect/http"
 import { IpNetwork } from "effect/net"
 import { CircuitBreaker } from "effect/persistence"
 import { vi } from "vitest"
 import { NodeId, ServerId } from "../../../../src/contract/domain/Id.ts"
 import { makeNodeNetworks } from "../../../../src/controlPlane/nodes/remote/nodeNetworks.ts"
-import { makeRemoteDaemon } from "../../../../src/controlPlane/nodes/remote/RemoteDaemon.ts"
+import { makeDaemonCalls, makeRemoteDaemon } from "../../../../src/controlPlane/nodes/remote/RemoteDaemon.ts"
 import { connectTimeoutClient } from "../../../../src/shared/net/connectTimeoutClient.ts"
 import { definitions } from "../../../support/definitions.ts"
 import { eventually } from "../../../support/eventually.ts"
@@ -55,12 +54,12 @@ const listening = Effect.acquireRelease(
 
 const daemonAt = (url: string, where: ReturnType<typeof makeNodeNetworks>) =>
   Effect.gen(function* () {
-    const http = yield* HttpClient.HttpClient
+    const client = yield* makeDaemonCalls
     const breaker = yield* CircuitBreaker.CircuitBreaker
     return makeRemoteDaemon({
       node_id: NodeId.make("n"),
       target: () => ({ url, token: "t" }),
-      http,
+      client,
       breaker,
       networks: where,
       fork: Effect.runFork

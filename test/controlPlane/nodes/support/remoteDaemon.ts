@@ -2,12 +2,13 @@
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
-import { HttpClient, HttpServer } from "effect/http"
+import { HttpServer } from "effect/http"
 import { CircuitBreaker } from "effect/persistence"
 import { DaemonHttpLayer } from "../../../../src/app/daemonHttp.ts"
 import { NodeId, ServerId } from "../../../../src/contract/domain/Id.ts"
 import type { Daemon } from "../../../../src/contract/nodeApi/Daemon.ts"
 import {
+  makeDaemonCalls,
   makeRemoteDaemon,
   type RemoteTarget
 } from "../../../../src/controlPlane/nodes/remote/RemoteDaemon.ts"
@@ -31,13 +32,13 @@ export const remote = (
   onUnreachable: Effect.Effect<void> = Effect.void
 ) =>
   Effect.gen(function* () {
-    const http = yield* HttpClient.HttpClient
+    const client = yield* makeDaemonCalls
     const breaker = yield* CircuitBreaker.CircuitBreaker
     return plain(
       makeRemoteDaemon({
         node_id: NODE,
         target,
-        http,
+        client,
         breaker,
         deadline,
         refresh,
