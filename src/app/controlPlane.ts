@@ -44,7 +44,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
       requireTls: settings.requireTls
     })
   ).pipe(
-    Layer.provideMerge(layerServers()),
+    Layer.provideMerge(layerServers),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(
       NodeRegistry.layer({

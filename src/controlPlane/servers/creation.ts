@@ -26,7 +26,7 @@ import { Store, Transaction } from "../store/Store.ts"
 import { pipelined } from "../store/sql/Transaction.ts"
 import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./availableCapacity.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
-import { encodeSummary, plain } from "./list/summary.ts"
+import { plain, summaryOf } from "./list/summary.ts"
 import { CreationPriority } from "./state/CreationPriority.ts"
 import { creationRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
 
@@ -270,7 +270,7 @@ export const makeCreation = Effect.gen(function* () {
         ...(caller === undefined ? {} : { created_by: caller.key_id }),
         ...(trace === undefined ? {} : { trace })
       }
-      const body = encodeSummary(record, registry.nameOf(node_id), plain)
+      const body = JSON.stringify(summaryOf(record, registry.nameOf(node_id), plain))
       const insertion = yield* insert({
         record,
         body,
@@ -329,5 +329,19 @@ export const makeCreation = Effect.gen(function* () {
     return { ...created, start }
   }, inSpan("ServerManager.create"))
 
-  return { create, plan } as const
+  return {
+    /**
+     * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary, `start`
+     * whether the server starts once installed.
+     *
+     * @error NotFound       unknown blueprint or node
+     * @error InvalidRequest overrides that are not possible
+     * @error Conflict       the idempotency key came with another body
+     * @error Forbidden      the key is limited to other servers, or its quota is used up
+     * @error Unavailable    no node fits, or the database cannot be reached
+     */
+    create,
+    /** Returns what {@link create} would do now, with its errors. Stores and reserves nothing. */
+    plan
+  }
 })

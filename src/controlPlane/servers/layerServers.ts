@@ -1,4 +1,4 @@
-import { type Duration, Effect, Layer, Option } from "effect"
+import { Effect, Layer, Option } from "effect"
 import { NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { admits } from "../../contract/domain/Key.ts"
@@ -87,23 +87,6 @@ const ServerAccessLayer = Layer.effect(
   })
 )
 
-export interface ServersOptions {
-  /** Provisioning calls to one node at a time. Default: 64. */
-  readonly callsPerNode?: number
-  /** Delay before a call to a node is repeated, doubled up to `retryCap`. Default: 200 ms. */
-  readonly retryFrom?: Duration.Input
-  /** Default: 30 s. */
-  readonly retryCap?: Duration.Input
-  /** Servers that leave one drained node at a time. Default: 2. */
-  readonly migrationsPerNode?: number
-  /** Between two attempts at a migration step whose condition does not hold yet. Default: 2 s. */
-  readonly migrationPause?: Duration.Input
-  /** Between two looks at a server of a rollout, besides its changes. Default: 2 s. */
-  readonly rolloutPause?: Duration.Input
-  /** Time for which a server of a rollout may wait for its node. Default: 5 minutes. */
-  readonly rolloutNodeTimeout?: Duration.Input
-}
-
 const summaries = Layer.effect(
   ServerSummaries,
   Effect.map(ServerIndex, ({ factsOf, latest, nameOf }) =>
@@ -115,35 +98,24 @@ const summaries = Layer.effect(
  * The servers with their controllers, gateways and summaries in events. Build it before requests are accepted: it
  * restores reservations first.
  */
-export const layerServers = (options: ServersOptions = {}) => {
-  const retry = { retryFrom: options.retryFrom ?? "200 millis", retryCap: options.retryCap ?? "30 seconds" }
-  const moving = {
-    migrationsPerNode: options.migrationsPerNode ?? 2,
-    pause: options.migrationPause ?? "2 seconds"
-  }
-  const rollouts = RolloutRunner({
-    pause: options.rolloutPause ?? "2 seconds",
-    nodeTimeout: options.rolloutNodeTimeout ?? "5 minutes"
-  })
-  return Layer.mergeAll(
-    ControlPlaneLive,
-    NodeDrainer(moving),
-    ServerExpiry,
-    Rollouts.layer,
-    rollouts,
-    ServerAccessLayer,
-    StatsSampler,
-    summaries
-  ).pipe(
-    Layer.provideMerge(NodeGateway.layer),
-    Layer.provideMerge(NodeReconciler.layer),
-    Layer.provideMerge(ServerManager.layer),
-    Layer.provideMerge(Provisioner.layer({ callsPerNode: options.callsPerNode ?? 64, ...retry })),
-    Layer.provideMerge(ServerLifecycle.layer),
-    Layer.provideMerge(ServerGarbageCollector.layer(retry)),
-    Layer.provideMerge(InstallProgresses.layer),
-    Layer.provideMerge(
-      Layer.mergeAll(ServerIndex.layer, ServerLocks.layer, CreationPriority.layer, LiveFeed.layer)
-    )
+export const layerServers = Layer.mergeAll(
+  ControlPlaneLive,
+  NodeDrainer,
+  ServerExpiry,
+  Rollouts.layer,
+  RolloutRunner,
+  ServerAccessLayer,
+  StatsSampler,
+  summaries
+).pipe(
+  Layer.provideMerge(NodeGateway.layer),
+  Layer.provideMerge(NodeReconciler.layer),
+  Layer.provideMerge(ServerManager.layer),
+  Layer.provideMerge(Provisioner.layer),
+  Layer.provideMerge(ServerLifecycle.layer),
+  Layer.provideMerge(ServerGarbageCollector.layer),
+  Layer.provideMerge(InstallProgresses.layer),
+  Layer.provideMerge(
+    Layer.mergeAll(ServerIndex.layer, ServerLocks.layer, CreationPriority.layer, LiveFeed.layer)
   )
-}
+)

@@ -242,6 +242,10 @@ export const makeManagement = Effect.gen(function* () {
 
   return {
     status: (id: ServerId) => Effect.map(recordOf(id), (record) => record.status),
+    /**
+     * @param wait_seconds default: the stop timeout of the server
+     * @error Forbidden `wait_seconds` is below the stop timeout, and the caller may not kill
+     */
     power,
     commands,
     reset,

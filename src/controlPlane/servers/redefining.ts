@@ -45,7 +45,7 @@ export interface Upgrade {
 }
 
 /** Today's definition or the record's. If absent, today's where blueprint and node allow it. */
-export type ReinstallDefinition = "today" | "kept" | undefined
+export type ReinstallDefinition = "today" | "kept"
 
 /** Whether a server expires earlier than before. Without a time it never does. */
 const isEarlier = (after: string | null | undefined, before: string | undefined) =>
@@ -199,7 +199,10 @@ export const makeRedefining = Effect.gen(function* () {
   })
 
   /** Returns today's definition of a server to reinstall, unless the record keeps its definition. */
-  const otherDefinition = Effect.fnUntraced(function* (record: ServerRecord, which: ReinstallDefinition) {
+  const otherDefinition = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    which: ReinstallDefinition | undefined
+  ) {
     if (which === "kept") return undefined
     const resolved = blueprints.resolve(record.blueprint_id, record.overrides ?? {})
     const today =
@@ -214,7 +217,7 @@ export const makeRedefining = Effect.gen(function* () {
   /** Changes the record first, so that no report precedes it. The {@link Provisioner} continues after a crash. */
   const reinstall = Effect.fn("ServerManager.reinstall")(function* (
     id: ServerId,
-    which: ReinstallDefinition
+    which: ReinstallDefinition | undefined
   ): Effect.fn.Return<void, NodeCallError | Forbidden> {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
@@ -252,8 +255,17 @@ export const makeRedefining = Effect.gen(function* () {
   })
 
   return {
+    /**
+     * Changes name, labels, expiry and overrides of a server (spec 3.12).
+     * @error Conflict       the server is being deleted; with overrides also: it migrates, or its blueprint is gone
+     * @error Forbidden      the change deletes the server, and the caller may not delete servers
+     * @error InvalidRequest too many labels, or overrides that do not fit
+     * @error Unavailable    limits that do not fit on the node
+     */
     patch,
+    /** Resolves the definition of a server again and returns the changes. Errors as {@link patch}. */
     upgrade,
-    reinstall: (id: ServerId, which: ReinstallDefinition) => locks.withLock(id)(reinstall(id, which))
+    /** Installs an offline server again. Today's definition adds the errors of {@link patch}. */
+    reinstall: (id: ServerId, which?: ReinstallDefinition) => locks.withLock(id)(reinstall(id, which))
   } as const
 })

@@ -231,7 +231,7 @@ describe("spec 3.3: Idempotency-Key", () => {
 })
 
 describe("spec 3.6: lists", () => {
-  it.live("lists with more sets of fields than are kept encoded end, also at the same time", () =>
+  it.live("lists with different fields at the same time are complete", () =>
     Effect.gen(function* () {
       const { start } = yield* makeHarness()
       const { servers } = yield* start({ nodes: new FakeNodes({ id: "n1", ports: 100 }) })

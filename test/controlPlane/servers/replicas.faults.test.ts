@@ -45,7 +45,7 @@ const names = Object.keys(blueprints)
 
 /** A control plane without its transport. */
 const startPlane = Effect.fnUntraced(function* (url: string) {
-  const layer = layerServers({ retryFrom: "20 millis", retryCap: "100 millis" }).pipe(
+  const layer = layerServers.pipe(
     Layer.provideMerge(
       Layer.mergeAll(nodesLayer(), DaemonClient.layer, blueprintsOf(blueprints)).pipe(
         Layer.provideMerge(storeAt(url))

@@ -10,18 +10,10 @@ const stepOf = ({ phase, steps = [] }: InstallState): InstallStep | undefined =>
   phase === "installing" ? currentStep(steps) : undefined
 
 /** The progress of running steps that nodes report to this replica, in memory until the installation changes. */
-export class InstallProgresses extends Context.Service<
-  InstallProgresses,
+export class InstallProgresses extends Context.Service<InstallProgresses>()(
+  "muster/servers/InstallProgresses",
   {
-    /** Keeps and publishes a live report. A report about another step than the record's is late, and ignored. */
-    reported(node_id: NodeId, id: ServerId, install: InstallState): Effect.Effect<void>
-    /** The progress of the current step, 0 to 1, if it is known. */
-    of(record: ServerRecord): number | undefined
-  }
->()("muster/servers/InstallProgresses") {
-  static readonly layer = Layer.effect(
-    InstallProgresses,
-    Effect.gen(function* () {
+    make: Effect.gen(function* () {
       const index = yield* ServerIndex
       const live = yield* LiveFeed
       const known = new Map<ServerId, number>()
@@ -30,8 +22,9 @@ export class InstallProgresses extends Context.Service<
         if (change.topic === "server:install" || change.topic === "deleted") known.delete(change.server_id)
       })
 
-      return InstallProgresses.of({
-        reported: Effect.fnUntraced(function* (node_id, id, install) {
+      return {
+        /** Keeps and publishes a live report. A report about another step than the record's is late, and ignored. */
+        reported: Effect.fnUntraced(function* (node_id: NodeId, id: ServerId, install: InstallState) {
           const record = index.get(id)
           const reported = stepOf(install)
           if (record?.node_id !== node_id || reported?.progress === undefined) return
@@ -45,8 +38,11 @@ export class InstallProgresses extends Context.Service<
           const { blueprint_id, labels } = record
           live.publish([{ topic: "install", server_id: id, blueprint_id, labels, at, payload }])
         }),
-        of: ({ id }) => known.get(id)
-      })
+        /** The progress of the current step, 0 to 1, if it is known. */
+        of: ({ id }: ServerRecord) => known.get(id)
+      }
     })
-  )
+  }
+) {
+  static readonly layer = Layer.effect(InstallProgresses, InstallProgresses.make)
 }

@@ -1,27 +1,18 @@
 import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { type Change, type JournalEntry, serverOf } from "../../../contract/domain/Journal.ts"
 import { admits, type RestrictedServer, type Restriction } from "../../../contract/domain/Key.ts"
 import { byTurn } from "../../../contract/domain/Run.ts"
 import type { Server, ServerRecord } from "../../../contract/domain/Server.ts"
-import { ServerStatus } from "../../../contract/domain/ServerStatus.ts"
+import { isUp, ServerStatus } from "../../../contract/domain/ServerStatus.ts"
 import type { Today } from "../../blueprints/today.ts"
-import { type ListRequest, matches } from "./ServerFilter.ts"
-import { type Encoded, SummaryCache } from "./SummaryCache.ts"
-import {
-  encodeSummary,
-  has,
-  type Include,
-  isQueued,
-  type ListedServer,
-  plain,
-  showsDefinition,
-  summaryOf
-} from "./summary.ts"
+import { type ListRequest, matches } from "./listQuery.ts"
+import { type Include, isQueued, type ListedServer, plain, summaryOf } from "./summary.ts"
 
 type Place = Pick<ServerRecord, "id" | "created_at">
 
 /** A part of the list. `next` is the last server of a page, unless the page is the last. */
-interface Selection {
+export interface Selection {
   readonly ids: ReadonlyArray<ServerId>
   readonly next: ServerId | undefined
 }
@@ -39,7 +30,50 @@ const none: ReadonlySet<ServerId> = new Set()
 const isBefore = (one: Place, other: Place): boolean =>
   one.created_at < other.created_at || (one.created_at === other.created_at && one.id < other.id)
 
-/** The servers in memory, by creation, then id, with their encoded summaries. */
+const fieldsOf = (change: Change): Partial<ListedServer> | undefined => {
+  switch (change.topic) {
+    case "status":
+      return {
+        status: change.payload,
+        ...(isUp(change.payload) ? { transient: false } : {}),
+        ...(change.payload === "offline" ? {} : { crashed: false })
+      }
+    case "server:transient":
+      return { transient: change.payload }
+    case "server:install":
+      return { install: change.payload }
+    case "server:start-pending":
+      return { start_pending: change.payload }
+    case "server:restart":
+      return { restart: change.payload }
+    case "server:run":
+      return { run: change.payload }
+    case "server:problem":
+      return { problem: change.payload }
+    case "server:placed":
+      return change.payload
+    case "server:crash-recorded":
+      return { last_crash: change.payload, crashed: true }
+    default:
+      return undefined
+  }
+}
+
+const withSettings = (
+  { expires_at: _, name: __, overrides: ___, ...record }: ListedServer,
+  { blueprint_id, definition, expires_at, labels, name, overrides, redefinition }: ServerRecord
+): ListedServer => ({
+  ...record,
+  blueprint_id,
+  definition,
+  labels,
+  ...(name === undefined ? {} : { name }),
+  ...(expires_at === undefined ? {} : { expires_at }),
+  ...(overrides === undefined ? {} : { overrides }),
+  ...(redefinition === undefined ? {} : { redefinition })
+})
+
+/** The servers in memory, by creation, then id. */
 export class ServerTable {
   readonly #records = new Map<ServerId, ListedServer>()
   /** Sorted by {@link isBefore}. */
@@ -51,19 +85,16 @@ export class ServerTable {
   readonly #queues = new Map<NodeId, ReadonlyMap<ServerId, number>>()
   readonly #deleted = new Map<ServerId, DeletedServer>()
   readonly #nameOf: (node_id: NodeId) => string
-  readonly #cache: SummaryCache
   #today: Today | undefined
 
-  constructor(nameOf: (node_id: NodeId) => string, cache = new SummaryCache()) {
+  constructor(nameOf: (node_id: NodeId) => string) {
     this.#nameOf = nameOf
-    this.#cache = cache
   }
 
   /** Compares definitions with today's from now on. Returns whether today's have changed. */
   compareWith(today: Today): boolean {
     if (this.#today === today) return false
     this.#today = today
-    this.#cache.clear(showsDefinition)
     return true
   }
 
@@ -135,6 +166,26 @@ export class ServerTable {
       .sort((one, other) => (isBefore(one, other) ? -1 : 1))
   }
 
+  /**
+   * Applies an entry of the journal.
+   * @param row the present row of a server that was created or changed, unless it is deleted
+   */
+  apply({ at, change }: Pick<JournalEntry, "at" | "change">, row: ServerRecord | undefined): void {
+    const id = serverOf(change)
+    const before = id === undefined ? undefined : this.#records.get(id)
+    if (change.topic === "server:created") {
+      if (row !== undefined) this.put(row)
+    } else if (change.topic === "deleted") {
+      this.remove(change.server_id)
+    } else if (before !== undefined) {
+      const updated_at = new Date(at).toISOString()
+      const fields = fieldsOf(change)
+      if (fields !== undefined) this.put({ ...before, ...fields, updated_at })
+      else if (change.topic === "server:changed" && row !== undefined)
+        this.put({ ...withSettings(before, row), updated_at })
+    }
+  }
+
   put(record: ListedServer): void {
     const { created_at, id } = record
     const before = this.#records.get(id)
@@ -146,7 +197,6 @@ export class ServerTable {
     }
     this.#attach(record)
     this.#deleted.delete(id)
-    this.#cache.forget(id)
     this.#requeue(before, record)
   }
 
@@ -157,26 +207,19 @@ export class ServerTable {
     this.#unorder(record)
     this.#records.delete(id)
     this.#detach(record)
-    this.#cache.forget(id)
-    this.#requeue(record, undefined)
+    this.#requeue(record)
     const summary = summaryOf(record, this.#nameOf(record.node_id), plain)
     this.#deleted.set(id, { id, blueprint_id, created_at, labels, name, summary })
     const [oldest] = this.#deleted.keys()
     if (this.#deleted.size > DELETED && oldest !== undefined) this.#deleted.delete(oldest)
   }
 
-  /** Encodes the servers of a node again, as its display name may have changed. */
-  rename(node_id: NodeId): void {
-    for (const id of this.#byNode.get(node_id) ?? none) this.#cache.forget(id)
-  }
-
-  /** JSON of one summary. With `isKept` it stays in memory until the server changes. */
-  summary(id: ServerId, include: Include, isKept = true): Encoded | undefined {
+  /** JSON of one summary. */
+  summary(id: ServerId, include: Include): string | undefined {
     const record = this.#records.get(id)
     if (record === undefined) return undefined
-    const encode = () =>
-      encodeSummary(record, this.#nameOf(record.node_id), include, this.#isOutdated, this.#placeOf)
-    return this.#cache.get(include, id, encode, isKept)
+    const node_name = this.#nameOf(record.node_id)
+    return JSON.stringify(summaryOf(record, node_name, include, this.#isOutdated, this.#placeOf))
   }
 
   latest(id: ServerId): Server | undefined {
@@ -212,19 +255,10 @@ export class ServerTable {
     return queue.get(id) ?? 1
   }
 
-  /** Encodes the servers again whose place in the queue may have changed. */
-  #requeue(before: ListedServer | undefined, after: ListedServer | undefined): void {
-    const was = before !== undefined && isQueued(before)
-    const is = after !== undefined && isQueued(after)
-    const isSame =
-      was === is && (!is || (before?.node_id === after.node_id && before.definition === after.definition))
-    if (isSame) return
-    for (const node_id of new Set([before, after].flatMap((one) => one?.node_id ?? []))) {
-      this.#queues.delete(node_id)
-      for (const one of this.onNode(node_id).filter(isQueued)) {
-        this.#cache.forget(one.id, (include) => has(include, "run"))
-      }
-    }
+  /** Forgets the places on the nodes where a record waits, or has waited, for its start. */
+  #requeue(...records: ReadonlyArray<ListedServer | undefined>): void {
+    for (const record of records)
+      if (record !== undefined && isQueued(record)) this.#queues.delete(record.node_id)
   }
 
   #attach(record: ListedServer): void {

@@ -1,16 +1,52 @@
-/** The queries of lists of servers (spec 3.6), and of console lines and the output of installations. */
+/** The selection of servers by a caller (spec 3.6), and the queries of console lines and the output of installations. */
 
 import { Effect } from "effect"
 import { InvalidRequest, joinReasons } from "../../../contract/domain/errors.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
-import { type LabelCondition, labelCondition, MAX_CONDITIONS } from "../../../contract/domain/Labels.ts"
+import { admits, type Restriction } from "../../../contract/domain/Key.ts"
+import {
+  type LabelCondition,
+  labelCondition,
+  MAX_CONDITIONS,
+  meets
+} from "../../../contract/domain/Labels.ts"
 import { type Page, pageNumber, pageSize } from "../../../contract/domain/Pagination.ts"
 import { labelConditions, type Selector } from "../../../contract/domain/Selector.ts"
-import { type Includable, includable } from "../../../contract/domain/Server.ts"
+import { type Includable, includable, type ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ServerStatus } from "../../../contract/domain/ServerStatus.ts"
 import type { LinesRequest } from "../../../contract/nodeApi/Daemon.ts"
-import type { ListRequest, ServerFilter } from "./ServerFilter.ts"
 import { type Include, includeOf, plain } from "./summary.ts"
+
+export interface ServerFilter {
+  readonly blueprint_id?: string
+  readonly node_id?: NodeId
+  readonly status?: ServerStatus
+  readonly labels: ReadonlyArray<LabelCondition>
+  readonly ids?: ReadonlySet<ServerId>
+  /** The servers that the caller may read; all if absent. */
+  readonly within?: Restriction | undefined
+  /** The beginning of an id, or a part of a name in lower case. */
+  readonly q?: { readonly id: string; readonly name: string }
+}
+
+export interface ListRequest {
+  readonly filter: ServerFilter
+  readonly limit?: number
+  readonly after?: ServerId
+}
+
+export const matches = (filter: ServerFilter, record: ServerRecord): boolean => {
+  const { blueprint_id, ids, labels, node_id, q, status, within } = filter
+  return (
+    (blueprint_id === undefined || record.blueprint_id === blueprint_id) &&
+    (node_id === undefined || record.node_id === node_id) &&
+    (status === undefined || record.status === status) &&
+    (ids === undefined || ids.has(record.id)) &&
+    admits(within, record) &&
+    labels.every((condition) => meets(record.labels, condition)) &&
+    (q === undefined || record.id.startsWith(q.id) || (record.name?.toLowerCase().includes(q.name) ?? false))
+  )
+}
 
 /** Returns a page of lines, whose pages count from the oldest, as if page 1 were the newest. */
 export const newestLines = Effect.fnUntraced(function* <E>(

@@ -7,7 +7,8 @@ import {
   type Includable,
   includable,
   type Server,
-  type ServerRecord
+  type ServerRecord,
+  type ServerStats
 } from "../../../contract/domain/Server.ts"
 import { isUp } from "../../../contract/domain/ServerStatus.ts"
 
@@ -30,9 +31,6 @@ export interface ListedServer extends ServerRecord {
   readonly crashed?: boolean
 }
 
-/** Whether summaries show how definitions compare with today's files. */
-export const showsDefinition = (include: Include): boolean => has(include, "definition")
-
 const installOf = ({ install: { failure_reason, phase } }: ServerRecord) =>
   failure_reason === undefined ? { phase } : { phase, failure_reason }
 
@@ -43,9 +41,9 @@ export const pendingOf = ({ definition, redefinition, status }: ServerRecord): R
     .map(({ path }) => path)
 }
 
-export type IsOutdated = (record: ServerRecord) => boolean
+type IsOutdated = (record: ServerRecord) => boolean
 
-export type PlaceOf = (record: ListedServer) => number
+type PlaceOf = (record: ListedServer) => number
 
 export const isQueued = ({ run, status }: Pick<ServerRecord, "run" | "status">): boolean =>
   run?.waiting === true && (status === "offline" || status === "unknown")
@@ -107,10 +105,6 @@ export const summaryOf = (
   }
 }
 
-export const encodeSummary = (
-  record: ListedServer,
-  node_name: string,
-  include: Include,
-  isOutdated?: IsOutdated,
-  placeOf?: PlaceOf
-): string => JSON.stringify(summaryOf(record, node_name, include, isOutdated, placeOf))
+/** Adds figures to the JSON of a summary. */
+export const withStats = (summary: string, stats: ServerStats | null): string =>
+  `${summary.slice(0, -1)},"stats":${JSON.stringify(stats)}}`

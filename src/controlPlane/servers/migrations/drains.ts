@@ -9,9 +9,9 @@ import { isUp } from "../../../contract/domain/ServerStatus.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Store, Transaction } from "../../store/Store.ts"
+import { Store } from "../../store/Store.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { makeMigrationRecords } from "../state/migrationRecords.ts"
+import { append, makeMigrationRecords } from "../state/migrationRecords.ts"
 import { logFields } from "../state/recordChanges.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
 import { ServerLocks } from "../state/ServerLocks.ts"
@@ -125,8 +125,7 @@ export const makeDrains = Effect.gen(function* () {
     yield* store.write(
       Effect.gen(function* () {
         yield* drain
-        const transaction = yield* Transaction
-        yield* transaction.append({ topic: "node:evacuation", node_id })
+        yield* append({ topic: "node:evacuation", node_id })
         for (const { server_id } of failed) {
           const record = Option.getOrUndefined(yield* servers.lock(server_id))
           const migration = Option.getOrUndefined(yield* migrations.find(server_id))
@@ -148,8 +147,7 @@ export const makeDrains = Effect.gen(function* () {
       yield* store.write(
         Effect.gen(function* () {
           yield* migrations.setNotified(node_id)
-          const transaction = yield* Transaction
-          yield* transaction.append({ topic: "node:evacuation", node_id })
+          yield* append({ topic: "node:evacuation", node_id })
         })
       )
       markStale()

@@ -6,7 +6,8 @@ import { nowText } from "../../../contract/domain/nowText.ts"
 import { isOver, type RolloutRecord } from "../../../contract/domain/Rollout.ts"
 import type { Selector } from "../../../contract/domain/Selector.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
-import { Store, Transaction } from "../../store/Store.ts"
+import { Store } from "../../store/Store.ts"
+import { append } from "../state/migrationRecords.ts"
 import { makeCreateRollout } from "./rolloutCreation.ts"
 import { isUpToDate, makePlan, makeRolloutView } from "./rolloutPlan.ts"
 import { continued } from "./rolloutRules.ts"
@@ -108,7 +109,6 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
         if (before.state === "paused" && !isOver(after.state)) yield* repo.retryFailed(id)
         if (!isOver(after.state)) yield* repo.save(after)
         else yield* repo.finish(after, yield* repo.counts(id))
-        const { append } = yield* Transaction
         yield* append({ topic: "rollout:changed", rollout_id: id })
         return after.state
       })

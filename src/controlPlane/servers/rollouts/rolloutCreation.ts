@@ -19,7 +19,8 @@ import { inSlices } from "../../../shared/work/slices.ts"
 import { CurrentPrincipal } from "../../http/Principal.ts"
 import { checkNotice, requireRight } from "../../http/rights.ts"
 import { type RolloutPart, RolloutRepo } from "../../store/repos/RolloutRepo.ts"
-import { Store, Transaction } from "../../store/Store.ts"
+import { Store } from "../../store/Store.ts"
+import { append } from "../state/migrationRecords.ts"
 import { changes, overQuota, resources } from "../state/quotaRules.ts"
 import { isUpToDate, makePlan, makeRolloutView, type Planned, type Revised } from "./rolloutPlan.ts"
 
@@ -144,7 +145,6 @@ export const makeCreateRollout = Effect.gen(function* () {
         yield* repo.addPart(last)
         const rows = { servers: servers.length, definitions: definitions.length }
         if (!(yield* repo.insert(rollout, rows))) return yield* partsRemoved
-        const { append } = yield* Transaction
         yield* append({ topic: "rollout:changed", rollout_id: rollout.id })
       })
       yield* store.write(begin)

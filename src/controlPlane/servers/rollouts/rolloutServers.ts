@@ -1,5 +1,5 @@
 /** The steps of one server of a rollout, with their calls and writes. */
-import { Clock, type Duration, Duration as Durations, Effect, Option } from "effect"
+import { Clock, Duration, Effect, Option } from "effect"
 import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
 import { DatabaseFull, Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
@@ -18,18 +18,18 @@ import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { KeyRepo } from "../../store/repos/KeyRepo.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
-import { Store, Transaction } from "../../store/Store.ts"
+import { Store } from "../../store/Store.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
+import { append } from "../state/migrationRecords.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
+import { ServersOptions } from "../state/ServersOptions.ts"
 import { type Facts, isHeldUp, onFailure, serverStep } from "./rolloutRules.ts"
 
 /** Whether the write failed because of the database, and is repeated. */
 const isOfDatabase = ({ detail }: Unavailable) =>
   [DatabaseFull.of(), Unavailable.store(), Unavailable.storeLocked()].some((other) => other.detail === detail)
 
-export const makeRolloutServers = Effect.fnUntraced(function* (options: {
-  readonly nodeTimeout: Duration.Input
-}) {
+export const makeRolloutServers = Effect.gen(function* () {
   const crashes = yield* CrashRepo
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
@@ -39,7 +39,7 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
   const repo = yield* RolloutRepo
   const store = yield* Store
   const { unavailableReason } = yield* makeNodeAvailability
-  const nodeTimeout = Durations.toMillis(options.nodeTimeout)
+  const nodeTimeout = Duration.toMillis((yield* ServersOptions).rolloutNodeTimeout)
   const waiting = new Set<ServerId>()
   /** By server: the time in ms since which it waits for its node. */
   const heldUpSince = new Map<ServerId, number>()
@@ -79,7 +79,6 @@ export const makeRolloutServers = Effect.fnUntraced(function* (options: {
     const { phase, reason, rollout_id } = server
     const write = Effect.gen(function* () {
       if (!(yield* repo.saveServer(server))) return
-      const { append } = yield* Transaction
       yield* append({ topic: "rollout:changed", rollout_id })
       const before = Option.getOrUndefined(yield* repo.find(rollout_id))
       if (phase !== "failed" || before === undefined) return

@@ -1,128 +1,193 @@
-import { Context, Effect, Layer, type Option } from "effect"
-import type { Allocations } from "../../../contract/domain/Allocation.ts"
-import type {
-  Conflict,
-  Forbidden,
-  InvalidRequest,
-  NotFound,
-  Unavailable
-} from "../../../contract/domain/errors.ts"
-import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import { Clock, Context, Effect, Layer, Option } from "effect"
+import { CurrentAudit } from "../../../contract/domain/AuditedRequest.ts"
+import { NotFound } from "../../../contract/domain/errors.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import { pendingInstall } from "../../../contract/domain/InstallState.ts"
 import type { ServerPatch } from "../../../contract/domain/Labels.ts"
-import type { DaemonServer, Report, TakenPort } from "../../../contract/domain/NodeMessages.ts"
-import type { ServerRecord } from "../../../contract/domain/Server.ts"
-import { makePortReplacements } from "./portReplacements.ts"
-import { makeRecordChanges } from "./recordChanges.ts"
-import { makeRedefinitions, type NewDefinition, type Redefined } from "./redefinitions.ts"
+import { isUnderway } from "../../../contract/domain/Migration.ts"
+import { nowText } from "../../../contract/domain/nowText.ts"
+import { problemAfter } from "../../../contract/domain/Problem.ts"
+import { hasExpired, type ServerRecord } from "../../../contract/domain/Server.ts"
+import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import { Store } from "../../store/Store.ts"
+import { append, makeMigrationRecords } from "./migrationRecords.ts"
+import { makeReplacePorts } from "./portReplacements.ts"
+import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
+import { makeRecordChanges, type RecordChanges } from "./recordChanges.ts"
+import { makeRedefinitions, settingsOf } from "./redefinitions.ts"
 import { makeReportedChanges } from "./reportedChanges.ts"
-import { makeRequestedChanges } from "./requestedChanges.ts"
+import { BY_CALLER, EXPIRED, isFinished, onInstallRefused, problems } from "./transitions.ts"
 
-/**
- * The changes of a server's record after its creation, each one write with its journal entries. The deletion of a
- * record also makes its node delete the files.
- */
-export class ServerLifecycle extends Context.Service<
-  ServerLifecycle,
-  {
-    /**
-     * Applies reports of a node in one write, in order per server, and returns unknown servers. Repetitions change
-     * nothing; a report from another node repeats the pending deletion there.
-     */
-    reports(
-      node_id: NodeId,
-      reports: ReadonlyArray<Report>
-    ): Effect.Effect<ReadonlySet<ServerId>, Unavailable>
-    /** Applies a snapshot of one server. Returns false if a pending report, or one after `sequence`, may be newer. */
-    observe(node_id: NodeId, view: DaemonServer, sequence: number): Effect.Effect<boolean, Unavailable>
-    /** Applies that the node does not have the server. */
-    missing(node_id: NodeId, id: ServerId): Effect.Effect<void, Unavailable>
-    /** Sets the servers of a lost node to `unknown`, unless the node is connected again. */
-    nodeLost(node_id: NodeId, ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
-    /** Deletes the servers of a node that is given up, except saved ones, unless the node is connected again. */
-    nodeGivenUp(node_id: NodeId, ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
-    /** Marks servers for verification by the leader, as their nodes may have lost them. */
-    markForVerification(ids: ReadonlyArray<ServerId>): Effect.Effect<void, Unavailable>
-    verified(id: ServerId): Effect.Effect<void, Unavailable>
-    refuseInstall(id: ServerId, reason: string): Effect.Effect<void, Unavailable>
+type Refusal = Parameters<typeof problemAfter>[1]
+
+/** The starts, stops and installations that callers and controllers ask for. */
+const makeRequestedRuns = Effect.fnUntraced(function* ({ carryOut, change }: RecordChanges) {
+  const { write } = yield* Store
+  const servers = yield* ServerRepo
+  const migrations = yield* MigrationRepo
+  const migrationRecords = yield* makeMigrationRecords
+
+  const recordOf = Effect.fnUntraced(function* (id: ServerId) {
+    return Option.getOrUndefined(yield* servers.lock(id)) ?? (yield* NotFound.server(id))
+  })
+  const migrationOf = (id: ServerId) => Effect.map(migrations.find(id), Option.getOrUndefined)
+
+  const deferStart = Effect.fnUntraced(function* (id: ServerId) {
+    const record = yield* recordOf(id)
+    if (record.status !== "installing") return false
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    yield* migrationRecords.setStartPending(record, true)
+    return true
+  })
+
+  const forgetStart = Effect.fnUntraced(function* (id: ServerId, because?: Refusal) {
+    const now = yield* nowText
+    const changed = yield* change(id, (record) => ({
+      ...(record.start_pending ? { clearsStart: true } : {}),
+      ...(because === undefined ? {} : problems(record, problemAfter(record.problem, because, now)))
+    }))
+    const migration = yield* migrationOf(id)
+    if (changed !== undefined && isUnderway(migration) && migration.was_up !== false) {
+      yield* migrationRecords.save(changed.record, { ...migration, was_up: false })
+    }
+  })
+
+  const stopAway = Effect.fnUntraced(function* (id: ServerId, stopped_by: string) {
+    const record = yield* recordOf(id)
+    if (!record.definition.save || isUnderway(yield* migrationOf(id))) return false
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    yield* carryOut(record, {
+      run: { ...record.run, stopped_by, undelivered: true },
+      ...(record.start_pending ? { clearsStart: true } : {})
+    })
+    return true
+  })
+
+  const reinstall = Effect.fnUntraced(function* (id: ServerId) {
+    const record = yield* recordOf(id)
+    if (record.status !== "offline") return yield* notOffline(record)
+    if (isUnderway(yield* migrationOf(id))) return yield* isMoving(id)
+    yield* carryOut(record, { install: pendingInstall, status: "installing", ...problems(record, null) })
+    return record
+  })
+
+  return {
+    refuseInstall: Effect.fn("ServerLifecycle.refuseInstall")(function* (id: ServerId, reason: string) {
+      const finished_at = yield* nowText
+      const steps = [{ name: "instance", started_at: finished_at, finished_at }] as const
+      const failed = { phase: "failed", finished_at, failure_reason: reason, steps } as const
+      yield* Effect.logWarning(`the server cannot be installed: ${reason}`).pipe(
+        Effect.annotateLogs({ server_id: id })
+      )
+      yield* write(
+        change(id, (record) => (isFinished(record.install) ? {} : onInstallRefused(record, failed)))
+      )
+    }),
     /** Starts a server once installed; false unless it is installing. @error Conflict it is being deleted */
-    deferStart(id: ServerId): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
+    deferStart: (id: ServerId) => write(deferStart(id)),
     /** Cancels a pending start, also after a migration. `because` is the node's reason, if it refused. */
-    forgetStart(
-      id: ServerId,
-      because?: { readonly status: number; readonly detail: string; readonly hint: string }
-    ): Effect.Effect<void, Unavailable>
+    forgetStart: (id: ServerId, because?: Refusal) => write(forgetStart(id, because)),
     /** Records the stop of a saved server whose node is away. Returns false if it is unsaved or migrates. */
-    stopAway(id: ServerId, by: string): Effect.Effect<boolean, NotFound | Conflict | Unavailable>
+    stopAway: (id: ServerId, by: string) => write(stopAway(id, by)),
     /** Records that the node has such a stop, or that a start has cancelled it. */
-    stopDelivered(id: ServerId): Effect.Effect<void, Unavailable>
+    stopDelivered: Effect.fnUntraced(function* (id: ServerId) {
+      yield* write(
+        change(id, ({ run }) => {
+          if (run?.undelivered !== true) return {}
+          const { undelivered: _, ...rest } = run
+          return { run: rest }
+        })
+      )
+    }),
     /** Makes an installation pending; returns the record before. @error Conflict the server is not offline */
-    reinstall(id: ServerId): Effect.Effect<ServerRecord, NotFound | Conflict | Unavailable>
+    reinstall: (id: ServerId) => write(reinstall(id)),
     /** Undoes {@link reinstall}, unless the node has reported an installation since. */
-    undoReinstall(before: ServerRecord): Effect.Effect<void, Unavailable>
+    undoReinstall: Effect.fnUntraced(function* ({ id, install, status }: ServerRecord) {
+      yield* write(
+        change(id, (record) => {
+          if (record.install.phase !== "pending") return {}
+          return { install, ...(record.status === "installing" ? { status } : {}) }
+        })
+      )
+    })
+  }
+})
+
+/** The changes of settings, and the deletion. */
+const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordChanges) {
+  const { write } = yield* Store
+  const servers = yield* ServerRepo
+
+  const patch = Effect.fnUntraced(function* <E>(
+    id: ServerId,
+    settings: ServerPatch,
+    check?: (record: ServerRecord) => Effect.Effect<void, E>
+  ) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record === undefined) return yield* NotFound.server(id)
+    if (check !== undefined) yield* check(record)
+    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    yield* servers.set(id, yield* settingsOf(record, settings))
+    yield* append({ topic: "server:changed", server_id: id, payload: null }, record)
+  })
+
+  const announceExpiry = Effect.fnUntraced(function* (record: ServerRecord) {
+    const { expires_at, id } = record
+    if (expires_at === undefined || !(yield* servers.announceExpiry(id, expires_at))) return
+    yield* append({ topic: "server:expiring", server_id: id, payload: expires_at }, record)
+  })
+
+  const beginRemoval = Effect.fnUntraced(function* (id: ServerId, onlyIf: (record: ServerRecord) => boolean) {
+    const record = Option.filter(yield* servers.lock(id), onlyIf)
+    if (Option.isSome(record)) yield* servers.setRemoving(id, true)
+    return record
+  })
+
+  return {
     /**
      * Changes name, labels and expiry, unless the check of the present record fails.
      * @error Conflict       the server is being deleted
      * @error InvalidRequest too many labels
      */
-    patch<E = never>(
+    patch: <E = never>(
       id: ServerId,
-      change: ServerPatch,
+      settings: ServerPatch,
       check?: (record: ServerRecord) => Effect.Effect<void, E>
-    ): Effect.Effect<void, NotFound | Conflict | InvalidRequest | Unavailable | E>
-    /**
-     * Changes a server's definition, overrides and reservation in one write; {@link Provisioner} delivers them. `by`
-     * decides on the present record, and only reads memory.
-     * @error Conflict       the server is deleted, migrates, needs more ports, or must be offline to reinstall
-     * @error InvalidRequest too many labels
-     * @error Forbidden      the quota of the key does not allow the memory limit
-     * @error Unavailable    the limits do not fit on the node
-     */
-    redefine<E = never>(
-      id: ServerId,
-      by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
-    ): Effect.Effect<Redefined, NotFound | Conflict | Forbidden | InvalidRequest | Unavailable | E>
-    /** Records that the node has accepted the definition of this time. */
-    delivered(id: ServerId, defined_at: number): Effect.Effect<void, Unavailable>
+    ) => write(patch(id, settings, check)),
     /** Publishes that a server expires soon, once for each expiry. */
-    announceExpiry(record: ServerRecord): Effect.Effect<void, Unavailable>
-    /**
-     * Replaces a server's ports that a program has, and returns its allocations. Ports of others are ignored.
-     * @error NotFound the server is not on the node
-     * @error Conflict it is deleted or migrates, or no port is free
-     */
-    replacePorts(
-      node_id: NodeId,
-      id: ServerId,
-      taken: ReadonlyArray<TakenPort>
-    ): Effect.Effect<Allocations, NotFound | Conflict | Unavailable>
+    announceExpiry: (record: ServerRecord) => write(announceExpiry(record)),
     /** Records that a removal begins, so that it continues after a crash. Returns the record. */
-    beginRemoval(
-      id: ServerId,
-      onlyIf?: (record: ServerRecord) => boolean
-    ): Effect.Effect<Option.Option<ServerRecord>, Unavailable>
-    giveUpRemoval(id: ServerId): Effect.Effect<void, Unavailable>
+    beginRemoval: (id: ServerId, onlyIf: (record: ServerRecord) => boolean = () => true) =>
+      write(beginRemoval(id, onlyIf)),
+    giveUpRemoval: (id: ServerId) => write(servers.setRemoving(id, false)),
     /** Deletes the record; false if there is none. Its nodes other than `from` must delete the files. */
-    remove(id: ServerId, from?: NodeId): Effect.Effect<boolean, Unavailable>
-    sequences(
-      node_id: NodeId,
-      ids: ReadonlyArray<ServerId>
-    ): Effect.Effect<ReadonlyMap<ServerId, number>, Unavailable>
-    /** Returns `last_sequence` of a server, if it is on the node. */
-    sequence(node_id: NodeId, id: ServerId): Effect.Effect<number | undefined, Unavailable>
-  }
->()("muster/servers/ServerLifecycle") {
-  static readonly layer = Layer.effect(
-    ServerLifecycle,
-    Effect.gen(function* () {
-      const records = yield* makeRecordChanges
-      const requested = yield* makeRequestedChanges(records)
-      const reported = yield* makeReportedChanges(records)
-      return ServerLifecycle.of({
-        ...reported,
-        ...requested,
-        ...(yield* makeRedefinitions(records)),
-        ...(yield* makePortReplacements)
+    remove: Effect.fnUntraced(function* (id: ServerId, from?: string) {
+      const requested = (yield* CurrentAudit) !== undefined
+      const now = yield* Clock.currentTimeMillis
+      const by = (record: ServerRecord) => ({
+        destroys: !requested && hasExpired(record, now) ? EXPIRED : BY_CALLER
       })
+      return (yield* write(change(id, by, from))) !== undefined
     })
-  )
+  }
+})
+
+/**
+ * The changes of a server's record after its creation, each one write with its journal entries. The deletion of a
+ * record also makes its node delete the files.
+ */
+export class ServerLifecycle extends Context.Service<ServerLifecycle>()("muster/servers/ServerLifecycle", {
+  make: Effect.gen(function* () {
+    const records = yield* makeRecordChanges
+    return {
+      ...(yield* makeReportedChanges(records)),
+      ...(yield* makeRequestedRuns(records)),
+      ...(yield* makeSettingsAndRemovals(records)),
+      ...(yield* makeRedefinitions(records)),
+      replacePorts: yield* makeReplacePorts
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(ServerLifecycle, ServerLifecycle.make)
 }

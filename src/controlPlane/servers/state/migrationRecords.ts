@@ -13,8 +13,12 @@ import { placementOf } from "../../nodes/placementRequest.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Transaction } from "../../store/Store.ts"
+import { Transaction, type Writing } from "../../store/sql/Transaction.ts"
 import type { Transition } from "./transitions.ts"
+
+/** Adds a change to the journal within a write. */
+export const append = (change: Change, server?: ChangedServer) =>
+  Transaction.use((transaction) => transaction.append(change, server))
 
 export const makeMigrationRecords = Effect.gen(function* () {
   const migrations = yield* MigrationRepo
@@ -22,38 +26,33 @@ export const makeMigrationRecords = Effect.gen(function* () {
   const rooms = yield* CapacityRepo
   const balancer = yield* LoadBalancer
 
-  const append = Effect.fnUntraced(function* (record: ChangedServer, change: Change) {
-    const transaction = yield* Transaction
-    yield* transaction.append(change, record)
-  })
-
   const save = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     yield* migrations.save(migration)
-    yield* append(record, { topic: "server:move", server_id: record.id, payload: migration })
+    yield* append({ topic: "server:move", server_id: record.id, payload: migration }, record)
   })
 
   const forget = Effect.fnUntraced(function* (record: ServerRecord) {
     yield* migrations.remove(record.id)
-    yield* append(record, { topic: "server:move", server_id: record.id, payload: null })
+    yield* append({ topic: "server:move", server_id: record.id, payload: null }, record)
   })
 
   const placed = (record: ServerRecord) => {
     const { allocations, id: server_id, node_id } = record
-    return append(record, { topic: "server:placed", server_id, payload: { node_id, allocations } })
+    return append({ topic: "server:placed", server_id, payload: { node_id, allocations } }, record)
   }
 
   const deleteOn = Effect.fnUntraced(function* (
     record: ChangedServer & Pick<ServerRecord, "id">,
     node_id: NodeId
-  ): Effect.fn.Return<void, SqlError.SqlError, Transaction> {
+  ): Writing {
     yield* migrations.addDeletion({ server_id: record.id, node_id })
-    yield* append(record, { topic: "server:left", server_id: record.id, payload: node_id })
+    yield* append({ topic: "server:left", server_id: record.id, payload: node_id }, record)
   })
 
   const setStartPending = Effect.fnUntraced(function* (record: ServerRecord, pending: boolean) {
     if (record.start_pending === pending) return
     yield* servers.set(record.id, { start_pending: pending })
-    yield* append(record, { topic: "server:start-pending", server_id: record.id, payload: pending })
+    yield* append({ topic: "server:start-pending", server_id: record.id, payload: pending }, record)
   })
 
   const begin = Effect.fnUntraced(function* (record: ServerRecord, arrival: string) {
@@ -86,8 +85,8 @@ export const makeMigrationRecords = Effect.gen(function* () {
     yield* placed(to)
     yield* save(record, { ...migration, phase: "arriving", origin: { allocations, install, last_sequence } })
     yield* servers.set(server_id, { install: pendingInstall, status: "installing" })
-    yield* append(record, { topic: "server:install", server_id, payload: pendingInstall })
-    yield* append(record, { topic: "status", server_id, payload: "installing" })
+    yield* append({ topic: "server:install", server_id, payload: pendingInstall }, record)
+    yield* append({ topic: "status", server_id, payload: "installing" }, record)
     yield* setStartPending(record, migration.was_up === true || startsAlways(record))
     return "switched" as const
   })
@@ -107,7 +106,7 @@ export const makeMigrationRecords = Effect.gen(function* () {
       const redefinition = { defined_at, delivered: true }
       yield* servers.set(record.id, { redefinition })
       yield* servers.reserve(record, { ...record, redefinition })
-      yield* append(record, { topic: "server:changed", server_id: record.id, payload: null })
+      yield* append({ topic: "server:changed", server_id: record.id, payload: null }, record)
     }
     yield* forget(record)
     yield* deleteOn(record, migration.from_node)

@@ -10,15 +10,21 @@ import { Journal } from "../../store/journal/Journal.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { portsOf } from "../../store/repos/serverRows.ts"
-import { Store, Transaction } from "../../store/Store.ts"
+import { Store } from "../../store/Store.ts"
+import { append } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving } from "./power.ts"
 import { logFields } from "./recordChanges.ts"
 
 /** Replacements that are tried if other replicas take the ports first. */
 const ATTEMPTS = 2
 
-/** Replaces ports of a server that a program of its node has (spec 2.4). */
-export const makePortReplacements = Effect.gen(function* () {
+/**
+ * Replaces a server's ports that a program of its node has, and returns its allocations (spec 2.4). Ports of others are
+ * ignored.
+ * @error NotFound the server is not on the node
+ * @error Conflict it is deleted or migrates, or no port is free
+ */
+export const makeReplacePorts = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const journal = yield* Journal
   const migrations = yield* MigrationRepo
@@ -43,11 +49,7 @@ export const makePortReplacements = Effect.gen(function* () {
     if (JSON.stringify(record.allocations) !== JSON.stringify(before.allocations)) return "changed" as const
     const outcome = yield* servers.replacePorts(record, allocations)
     if (outcome === "port-taken") return outcome
-    const transaction = yield* Transaction
-    yield* transaction.append(
-      { topic: "server:placed", server_id, payload: { node_id, allocations } },
-      record
-    )
+    yield* append({ topic: "server:placed", server_id, payload: { node_id, allocations } }, record)
     return outcome
   })
 
@@ -71,7 +73,7 @@ export const makePortReplacements = Effect.gen(function* () {
     return allocations
   }, Effect.scoped)
 
-  const replacePorts = Effect.fn("ServerLifecycle.replacePorts")(function* (
+  return Effect.fn("ServerLifecycle.replacePorts")(function* (
     node_id: NodeId,
     id: ServerId,
     taken: ReadonlyArray<TakenPort>
@@ -83,6 +85,4 @@ export const makePortReplacements = Effect.gen(function* () {
     }
     return yield* new Unavailable({ detail: `other servers took the free ports of node ${node_id} first` })
   })
-
-  return { replacePorts }
 })

@@ -1,5 +1,4 @@
 import { Effect, Option } from "effect"
-import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import type { Change } from "../../../contract/domain/Journal.ts"
@@ -11,16 +10,16 @@ import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import type { ServerFields } from "../../store/repos/serverFields.ts"
 import { Store, Transaction } from "../../store/Store.ts"
+import type { Read, Write } from "../../store/sql/Transaction.ts"
 import { crashRecord, makeEndRecord } from "./endRecord.ts"
-import { makeMigrationRecords } from "./migrationRecords.ts"
+import { append, makeMigrationRecords } from "./migrationRecords.ts"
 import type { Transition } from "./transitions.ts"
 
 /** Marks a server for verification by the leader, as its node may have lost it; part of a write. */
 export const makeMarkForVerification = Effect.map(ServerRepo, (servers) =>
   Effect.fnUntraced(function* (server_id: ServerId) {
     if (!(yield* servers.setSuspected(server_id, true))) return
-    const transaction = yield* Transaction
-    yield* transaction.append({ topic: "server:suspect", server_id, payload: null })
+    yield* append({ topic: "server:suspect", server_id, payload: null })
   })
 )
 
@@ -34,8 +33,8 @@ type ReportedFields = Omit<ServerFields, "name" | "expires_at" | "labels">
 /** One decision on each of some servers, within a write. */
 export interface Turn {
   /** Sets fields of a record, at the latest at the end of the turn. */
-  set(id: ServerId, fields: ReportedFields): Effect.Effect<void, SqlError.SqlError, Transaction>
-  migrationOf(id: ServerId): Effect.Effect<Migration | undefined, SqlError.SqlError>
+  set(id: ServerId, fields: ReportedFields): Write
+  migrationOf(id: ServerId): Read<Migration | undefined>
 }
 
 /** Applies transitions to records, within a write, with their journal entries. */
@@ -59,10 +58,7 @@ export const makeRecordChanges = Effect.gen(function* () {
   const together = Effect.fnUntraced(function* (
     ids: ReadonlyArray<ServerId>,
     before: ReadonlyMap<ServerId, ServerRecord>,
-    decideAll: (
-      records: ReadonlyMap<ServerId, ServerRecord>,
-      turn: Turn
-    ) => Effect.Effect<void, SqlError.SqlError, Transaction>
+    decideAll: (records: ReadonlyMap<ServerId, ServerRecord>, turn: Turn) => Write
   ) {
     const changes: Array<readonly [ServerId, ReportedFields]> = []
     let moves: ReadonlyMap<ServerId, Migration> | undefined
@@ -94,55 +90,40 @@ export const makeRecordChanges = Effect.gen(function* () {
   ) {
     const { isBack, outcome } = yield* migrationRecords.settle(record, decided, turn.migrationOf)
     const transaction = yield* Transaction
-    const append = (change: Change) => transaction.append(change, record)
+    const add = (change: Change) => transaction.append(change, record)
     const server_id = record.id
-    if (outcome.destroys === undefined) {
+    const { clearsStart, crash, destroys, details, surprising: _, transient, via, ...fields } = outcome
+    const { install, problem, redefinition, restart, run, status } = fields
+    if (destroys === undefined) {
       yield* turn.set(server_id, {
-        ...(outcome.install === undefined ? {} : { install: outcome.install }),
-        ...(outcome.status === undefined ? {} : { status: outcome.status }),
-        ...(outcome.restart === undefined ? {} : { restart: outcome.restart }),
-        ...(outcome.run === undefined ? {} : { run: outcome.run }),
-        ...(outcome.problem === undefined ? {} : { problem: outcome.problem }),
-        ...(outcome.redefinition === undefined ? {} : { redefinition: outcome.redefinition }),
-        ...(outcome.clearsStart === true ? { start_pending: false } : {}),
+        ...fields,
+        ...(clearsStart === true ? { start_pending: false } : {}),
         ...(sequence === undefined || isBack ? {} : { last_sequence: sequence })
       })
     }
-    if (outcome.install !== undefined) {
-      yield* append({ topic: "server:install", server_id, payload: outcome.install })
+    if (install !== undefined) yield* add({ topic: "server:install", server_id, payload: install })
+    if (redefinition !== undefined) {
+      yield* servers.reserve(record, { ...record, redefinition })
+      yield* add({ topic: "server:changed", server_id, payload: null })
     }
-    if (outcome.redefinition !== undefined) {
-      yield* servers.reserve(record, { ...record, redefinition: outcome.redefinition })
-      yield* append({ topic: "server:changed", server_id, payload: null })
-    }
-    if (outcome.crash !== undefined) {
-      const { lines, ...summary } = crashRecord(record, outcome.crash, outcome.details)
+    if (crash !== undefined) {
+      const { lines, ...summary } = crashRecord(record, crash, details)
       yield* crashes.add({ ...summary, lines })
-      yield* append({ topic: "crash", server_id, payload: outcome.crash })
-      yield* append({ topic: "server:crash-recorded", server_id, payload: summary })
+      yield* add({ topic: "crash", server_id, payload: crash })
+      yield* add({ topic: "server:crash-recorded", server_id, payload: summary })
     }
     // Before the status, so that a caller who waits for `offline` sees both.
-    if (outcome.restart !== undefined) {
-      yield* append({ topic: "server:restart", server_id, payload: outcome.restart })
-    }
-    if (outcome.run !== undefined) yield* append({ topic: "server:run", server_id, payload: outcome.run })
-    if (outcome.problem !== undefined) {
-      yield* append({ topic: "server:problem", server_id, payload: outcome.problem })
-    }
-    if (outcome.via !== undefined) yield* append({ topic: "status", server_id, payload: outcome.via })
-    if (outcome.transient !== undefined) {
-      yield* append({ topic: "server:transient", server_id, payload: outcome.transient })
-    }
-    if (outcome.status !== undefined) {
-      yield* append({ topic: "status", server_id, payload: outcome.status })
-    }
-    if (outcome.clearsStart === true) {
-      yield* append({ topic: "server:start-pending", server_id, payload: false })
-    }
-    if (outcome.destroys !== undefined) {
+    if (restart !== undefined) yield* add({ topic: "server:restart", server_id, payload: restart })
+    if (run !== undefined) yield* add({ topic: "server:run", server_id, payload: run })
+    if (problem !== undefined) yield* add({ topic: "server:problem", server_id, payload: problem })
+    if (via !== undefined) yield* add({ topic: "status", server_id, payload: via })
+    if (transient !== undefined) yield* add({ topic: "server:transient", server_id, payload: transient })
+    if (status !== undefined) yield* add({ topic: "status", server_id, payload: status })
+    if (clearsStart === true) yield* add({ topic: "server:start-pending", server_id, payload: false })
+    if (destroys !== undefined) {
       if (record.node_id !== removedFrom) yield* migrationRecords.deleteOn(record, record.node_id)
-      yield* endRecord(record, outcome.destroys)
-      yield* append({ topic: "deleted", server_id, payload: null })
+      yield* endRecord(record, destroys)
+      yield* add({ topic: "deleted", server_id, payload: null })
     }
   })
 
@@ -213,10 +194,7 @@ export const makeRecordChanges = Effect.gen(function* () {
 
 export type RecordChanges = Effect.Success<typeof makeRecordChanges>
 
-type Decide<A> = (
-  record: ServerRecord | undefined,
-  turn: Turn
-) => Effect.Effect<A, SqlError.SqlError, Transaction>
+type Decide<A> = (record: ServerRecord | undefined, turn: Turn) => Write<A>
 
 interface CarryOutOptions {
   readonly removedFrom?: string

@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from "node:util"
 import { Clock, Effect, Option } from "effect"
 import { changesBetween } from "../../../contract/domain/definitionChanges.ts"
-import { Conflict, NotFound, Unavailable } from "../../../contract/domain/errors.ts"
+import { Conflict, InvalidRequest, NotFound, Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { pendingInstall } from "../../../contract/domain/InstallState.ts"
-import type { ServerPatch } from "../../../contract/domain/Labels.ts"
+import { MAX_LABELS, mergeLabels, type ServerPatch } from "../../../contract/domain/Labels.ts"
 import { committedMemoryBytes, diskLimitBytes } from "../../../contract/domain/Limits.ts"
 import { isUnderway } from "../../../contract/domain/Migration.ts"
 import type { Overrides } from "../../../contract/domain/Overrides.ts"
@@ -19,13 +19,13 @@ import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
+import type { ServerFields } from "../../store/repos/serverFields.ts"
 import { portsOf } from "../../store/repos/serverRows.ts"
-import { Store, Transaction } from "../../store/Store.ts"
-import { makeMigrationRecords } from "./migrationRecords.ts"
+import { Store } from "../../store/Store.ts"
+import { append, makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import { raiseRefusal } from "./quotaRules.ts"
 import type { RecordChanges } from "./recordChanges.ts"
-import { settingsOf } from "./requestedChanges.ts"
 
 export interface NewDefinition {
   readonly definition: ServerDefinition
@@ -58,6 +58,20 @@ const usedBefore = ({ definition, redefinition }: ServerRecord): Pick<Redefiniti
   return { used, earlier: [...earlier, { defined_at, definition }].slice(-MOST_EARLIER) }
 }
 
+export const settingsOf = Effect.fnUntraced(function* (
+  record: ServerRecord,
+  { labels, ...same }: ServerPatch
+): Effect.fn.Return<ServerFields, InvalidRequest> {
+  if (labels === undefined) return same
+  const merged = mergeLabels(record.labels, labels)
+  if (Object.keys(merged).length > MAX_LABELS) {
+    return yield* new InvalidRequest({
+      detail: `body field labels: the server would have ${Object.keys(merged).length} labels, at most ${MAX_LABELS} are allowed`
+    })
+  }
+  return { ...same, labels: merged }
+})
+
 /** The changes of definitions (spec 3.12). */
 export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: RecordChanges) {
   const { write } = yield* Store
@@ -68,10 +82,8 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
   const balancer = yield* LoadBalancer
   const capacity = yield* CapacityRepo
 
-  const append = Effect.fnUntraced(function* (record: ServerRecord) {
-    const transaction = yield* Transaction
-    yield* transaction.append({ topic: "server:changed", server_id: record.id, payload: null }, record)
-  })
+  const appendChanged = (record: ServerRecord) =>
+    append({ topic: "server:changed", server_id: record.id, payload: null }, record)
 
   /** Refuses a definition that its node cannot run, or whose larger limits do not fit there. */
   const checkFits = Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord) {
@@ -124,7 +136,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     const { definition, overrides = before.overrides ?? {}, reinstall = false } = asked
     if (asked.settings !== undefined) {
       yield* servers.set(id, yield* settingsOf(before, asked.settings))
-      yield* append(before)
+      yield* appendChanged(before)
     }
     const isSame = isDeepStrictEqual(definition, before.definition)
     if (isSame && !reinstall && isDeepStrictEqual(overrides, before.overrides ?? {})) {
@@ -155,7 +167,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     yield* checkQuotas(asked.quotas ?? [], before, record)
     yield* checkFits(before, record)
     yield* servers.redefine(before, record)
-    yield* append(record)
+    yield* appendChanged(record)
     const changes = isSame ? [] : changesBetween(before.definition, definition)
     const isIncomplete = before.install.phase === "failed" && changes.length > 0
     const installs = isIncomplete || changes.some(({ needs }) => needs === "installation")
@@ -174,12 +186,21 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     if (record.redefinition.defined_at !== defined_at) return
     const { reinstall: _, ...redefinition } = record.redefinition
     yield* servers.set(id, { redefinition: { ...redefinition, delivered: true } })
-    yield* append(record)
+    yield* appendChanged(record)
   })
 
   return {
-    redefine: <E>(id: ServerId, by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>) =>
+    /**
+     * Changes a server's definition, overrides and reservation in one write; {@link Provisioner} delivers them. `by`
+     * decides on the present record, and only reads memory.
+     * @error Conflict       the server is deleted, migrates, needs more ports, or must be offline to reinstall
+     * @error InvalidRequest too many labels
+     * @error Forbidden      the quota of the key does not allow the memory limit
+     * @error Unavailable    the limits do not fit on the node
+     */
+    redefine: <E = never>(id: ServerId, by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>) =>
       write(redefine(id, by)),
+    /** Records that the node has accepted the definition of this time. */
     delivered: (id: ServerId, defined_at: number) => write(delivered(id, defined_at))
   }
 })

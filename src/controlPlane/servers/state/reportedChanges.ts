@@ -1,6 +1,4 @@
-import { Array as Arr, Effect, Exit, Metric, Option, Request, RequestResolver, Semaphore } from "effect"
-import type { SqlError } from "effect/sql"
-import type { Unavailable } from "../../../contract/domain/errors.ts"
+import { Array as Arr, Effect, Metric, Option, Semaphore } from "effect"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { DaemonServer, Report } from "../../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
@@ -18,7 +16,8 @@ import { makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Store, type Transaction } from "../../store/Store.ts"
+import { Store } from "../../store/Store.ts"
+import type { Write } from "../../store/sql/Transaction.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
 import {
   type Changed,
@@ -94,13 +93,6 @@ const MOST_BEHIND = 100_000
 const MOST_AT_ONCE = 500
 const MESSAGES_OF_NODE = 16
 const BATCH = 100
-
-interface SequenceRead extends Request.Request<number | undefined, Unavailable> {
-  readonly _tag: "SequenceRead"
-  readonly node_id: NodeId
-  readonly id: ServerId
-}
-const SequenceRead = Request.tagged<SequenceRead>("SequenceRead")
 
 const isSilent = (outcome: Transition): boolean => changesNothing(outcome) && outcome.surprising !== true
 
@@ -212,10 +204,8 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     yield* logChange(changed)
   }, Effect.uninterruptible)
 
-  const inBatches = (
-    ids: ReadonlyArray<ServerId>,
-    mutation: (batch: ReadonlyArray<ServerId>) => Effect.Effect<void, SqlError.SqlError, Transaction>
-  ) => Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => store.write(mutation(batch)), { discard: true })
+  const inBatches = (ids: ReadonlyArray<ServerId>, mutation: (batch: ReadonlyArray<ServerId>) => Write) =>
+    Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => store.write(mutation(batch)), { discard: true })
 
   /** Changes servers of a disconnected node, unless it has connected or the server has moved. */
   const changeAway = (
@@ -239,28 +229,28 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     return new Map(rows.filter((row) => row.node_id === node_id).map((row) => [row.id, row.last_sequence]))
   })
 
-  /** Reads of one turn of the event loop are one. */
-  const sequenceReads = RequestResolver.make<SequenceRead>((entries) =>
-    Effect.map(store.read(servers.sequences(entries.map(({ request }) => request.id))), (rows) => {
-      const byId = new Map(rows.map((row) => [row.id, row]))
-      for (const entry of entries) {
-        const row = byId.get(entry.request.id)
-        const isThere = row?.node_id === entry.request.node_id
-        entry.completeUnsafe(Exit.succeed(isThere ? row.last_sequence : undefined))
-      }
-    })
-  )
-
   return {
+    /**
+     * Applies reports of a node in one write, in order per server, and returns unknown servers. Repetitions change
+     * nothing; a report from another node repeats the pending deletion there.
+     */
     reports,
+    /** Applies a snapshot of one server. Returns false if a pending report, or one after `sequence`, may be newer. */
     observe,
+    /** Applies that the node does not have the server. */
     missing,
+    /** Sets the servers of a lost node to `unknown`, unless the node is connected again. */
     nodeLost: (node_id: NodeId, ids: ReadonlyArray<ServerId>) => changeAway(node_id, ids, onNodeLost),
+    /** Deletes the servers of a node that is given up, except saved ones, unless the node is connected again. */
     nodeGivenUp: (node_id: NodeId, ids: ReadonlyArray<ServerId>) => changeAway(node_id, ids, onNodeGivenUp),
+    /** Marks servers for verification by the leader, as their nodes may have lost them. */
     markForVerification: (ids: ReadonlyArray<ServerId>) =>
       inBatches(ids, (batch) => Effect.forEach(batch, mark, { discard: true })),
     verified: (id: ServerId) => Effect.asVoid(store.write(servers.setSuspected(id, false))),
+    /** Returns `last_sequence` of servers on a node. */
     sequences,
-    sequence: (node_id: NodeId, id: ServerId) => Effect.request(SequenceRead({ node_id, id }), sequenceReads)
+    /** Returns `last_sequence` of a server, if it is on the node. */
+    sequence: (node_id: NodeId, id: ServerId) =>
+      Effect.map(sequences(node_id, [id]), (found) => found.get(id))
   }
 })

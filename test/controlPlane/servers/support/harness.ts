@@ -29,6 +29,7 @@ import type { Include } from "../../../../src/controlPlane/servers/list/summary.
 import { Rollouts } from "../../../../src/controlPlane/servers/rollouts/Rollouts.ts"
 import { ServerManager } from "../../../../src/controlPlane/servers/ServerManager.ts"
 import { ServerLifecycle } from "../../../../src/controlPlane/servers/state/ServerLifecycle.ts"
+import { ServersOptions } from "../../../../src/controlPlane/servers/state/ServersOptions.ts"
 import { Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
 import { AuditRepo } from "../../../../src/controlPlane/store/repos/AuditRepo.ts"
 import { KeyRepo } from "../../../../src/controlPlane/store/repos/KeyRepo.ts"
@@ -136,13 +137,18 @@ export const makeHarness = Effect.fnUntraced(function* (
   ).pipe(Layer.provideMerge(storeAt(url)))
 
   const layer = (own: FakeNodes) =>
-    layerServers({
-      retryFrom: options.retryFrom ?? "1 millis",
-      retryCap: options.retryFrom ?? "5 millis",
-      migrationPause: "5 millis",
-      rolloutPause: "5 millis",
-      ...(options.rolloutNodeTimeout === undefined ? {} : { rolloutNodeTimeout: options.rolloutNodeTimeout })
-    }).pipe(
+    layerServers.pipe(
+      Layer.provide(
+        Layer.succeed(ServersOptions, {
+          callsPerNode: 64,
+          retryFrom: options.retryFrom ?? "1 millis",
+          retryCap: options.retryFrom ?? "5 millis",
+          migrationsPerNode: 2,
+          migrationPause: "5 millis",
+          rolloutPause: "5 millis",
+          rolloutNodeTimeout: options.rolloutNodeTimeout ?? "5 minutes"
+        })
+      ),
       Layer.provideMerge(
         Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, blueprintsOf(definitions))
       )
