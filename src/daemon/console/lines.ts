@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { pause } from "../../shared/work/slices.ts"
-import { type IoError, io, lstat, openFile, orMissing } from "../disk/fsio.ts"
+import { io, lstat, openFile, orMissing } from "../disk/fsio.ts"
 import { CHUNK, fileId } from "./consoleFiles.ts"
 
 /** The division of consoles and logs into lines, and the index of the lines of a file. */
@@ -116,15 +116,6 @@ export interface StoredLine {
   readonly text: string
 }
 
-/** Counts the lines of a growing file and reads ranges in bounded memory. Another file restarts the count. */
-export interface LineIndex {
-  /** The number of lines, an unterminated last line included. */
-  readonly total: Effect.Effect<number, IoError>
-  /** Returns the lines from `from` (0 is the first) up to, but without, `to`, as of the last `total`. */
-  read(from: number, to: number): Effect.Effect<ReadonlyArray<StoredLine>, IoError>
-  readonly reset: Effect.Effect<void>
-}
-
 /** Reads finished lines from `offset` until `onLine` returns false. Returns the unfinished line at the end. */
 const scan = Effect.fnUntraced(function* (path: string, offset: number, onLine: (line: LinePart) => boolean) {
   const file = yield* openFile(path, "r")
@@ -147,7 +138,8 @@ const scan = Effect.fnUntraced(function* (path: string, offset: number, onLine: 
 
 const nothing = lineReader().open()
 
-export const makeLineIndex = (path: string): LineIndex => {
+/** Counts the lines of a growing file and reads ranges in bounded memory. Another file restarts the count. */
+export const makeLineIndex = (path: string) => {
   let checkpoints: Array<number> = [0]
   let lines = 0
   let begin = 0
@@ -195,7 +187,13 @@ export const makeLineIndex = (path: string): LineIndex => {
     return found
   })
 
-  return { total, read, reset: Effect.sync(forget) }
+  return {
+    /** The number of lines, an unterminated last line included. */
+    total,
+    /** Returns the lines from `from` (0 is the first) up to, but without, `to`, as of the last `total`. */
+    read,
+    reset: Effect.sync(forget)
+  }
 }
 
 /**
@@ -207,11 +205,7 @@ export const pageBounds = (
   request: { readonly page: number; readonly per_page: number },
   newestFirst: boolean
 ): { readonly from: number; readonly to: number } => {
-  const skip = (Math.max(1, request.page) - 1) * request.per_page
-  if (newestFirst) {
-    const to = Math.max(0, total - skip)
-    return { from: Math.max(0, to - request.per_page), to }
-  }
-  const from = Math.min(total, skip)
-  return { from, to: Math.min(total, from + request.per_page) }
+  const near = Math.min(total, (Math.max(1, request.page) - 1) * request.per_page)
+  const far = Math.min(total, near + request.per_page)
+  return newestFirst ? { from: total - far, to: total - near } : { from: near, to: far }
 }
