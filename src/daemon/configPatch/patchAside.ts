@@ -1,6 +1,6 @@
 /** Patches of files that servers may have written, outside the thread that serves requests. */
 import { Worker } from "node:worker_threads"
-import { type Duration, Effect, Semaphore } from "effect"
+import { type Duration, Effect, Pool, Scope } from "effect"
 import type { ConfigParser } from "../../contract/domain/ConfigPatch.ts"
 import { countValues } from "../../contract/domain/Overrides.ts"
 import { type Find, type PatchedText, PatchProblem } from "./find.ts"
@@ -25,9 +25,9 @@ const INLINE_LENGTH: Readonly<Record<ConfigParser, number>> = {
 }
 /** Patches of more values run in a thread: each line may be compared with each of them. */
 const INLINE_VALUES = 100
-/** Longer texts get a thread of their own: a megabyte of YAML takes a second or more. */
-const KEPT_LENGTH = 65_536
 const MAX_MEMORY_MB = 512
+/** Longer texts have threads of their own, and more time: a megabyte of YAML takes a second or more. */
+const SHORT_LENGTH = 65_536
 
 const workerFile = new URL(
   import.meta.url.endsWith(".ts") ? "./patchWorker.ts" : "./patchWorker.js",
@@ -71,51 +71,35 @@ const next = <A>(worker: Worker): Effect.Effect<A, PatchProblem> =>
     return Effect.sync(forget)
   })
 
-/** Runs a job in a thread that loads or has loaded the parsers; the deadline is for the job alone. */
-const runIn = Effect.fnUntraced(function* (
-  worker: Worker,
-  fresh: boolean,
-  job: PatchJob,
-  deadline: Duration.Input & string
-) {
-  if (fresh) yield* next<"ready">(worker)
+/** Makes threads with the parsers, of which each may take the memory of `MAX_MEMORY_MB`. Idle ones end after a while. */
+const threads = (max: number, deadline: Duration.Input & string) => {
+  const pool = Pool.makeWithTTL({
+    acquire: Effect.acquireRelease(Effect.sync(startWorker), (worker) =>
+      Effect.promise(() => worker.terminate())
+    ).pipe(Effect.tap((worker) => next<"ready">(worker))),
+    min: 0,
+    max,
+    timeToLive: "1 minute"
+  })
+  return { deadline, pool: Effect.runSync(Scope.provide(pool, Scope.makeUnsafe())) }
+}
+const forShort = threads(1, "2 seconds")
+const forLong = threads(2, "30 seconds")
+
+/** A thread that fails, takes too long, or is interrupted serves no other job. */
+const inThread = Effect.fnUntraced(function* (job: PatchJob) {
+  const { deadline, pool } = (job.text?.length ?? 0) <= SHORT_LENGTH ? forShort : forLong
+  const worker = yield* Pool.get(pool)
   worker.postMessage(job)
-  return yield* next<PatchOutcome>(worker).pipe(
+  const outcome = yield* next<PatchOutcome>(worker).pipe(
     Effect.timeoutOrElse({
       duration: deadline,
       orElse: () => new PatchProblem({ reason: `it takes longer than ${deadline} to read` })
-    })
+    }),
+    Effect.onError(() => Pool.invalidate(pool, worker))
   )
-})
-
-const resultOf = (outcome: PatchOutcome): Effect.Effect<PatchedText, PatchProblem> =>
-  "problem" in outcome ? new PatchProblem({ reason: outcome.problem }) : Effect.succeed(outcome)
-
-let kept: Worker | undefined
-const turnOfKept = Semaphore.makeUnsafe(1)
-/** Each of these threads may take the memory of `MAX_MEMORY_MB`. */
-const turnOfLarge = Semaphore.makeUnsafe(2)
-
-/** A thread that fails, takes too long, or is interrupted is terminated. */
-const inKeptThread = (job: PatchJob): Effect.Effect<PatchOutcome, PatchProblem> =>
-  Effect.suspend(() => {
-    const fresh = kept === undefined
-    const worker = kept ?? startWorker()
-    kept = worker
-    return runIn(worker, fresh, job, "2 seconds").pipe(
-      Effect.onError(() => {
-        kept = undefined
-        return Effect.promise(() => worker.terminate())
-      })
-    )
-  }).pipe(turnOfKept.withPermit)
-
-const inOwnThread = (job: PatchJob): Effect.Effect<PatchOutcome, PatchProblem> =>
-  Effect.acquireUseRelease(
-    Effect.sync(startWorker),
-    (worker) => runIn(worker, true, job, "30 seconds"),
-    (worker) => Effect.promise(() => worker.terminate())
-  ).pipe(turnOfLarge.withPermit)
+  return "problem" in outcome ? yield* new PatchProblem({ reason: outcome.problem }) : outcome
+}, Effect.scoped)
 
 /** Loads the parsers at the first patch: they would slow the start of the service. */
 const inThisThread = ({ find, parser, text }: PatchJob) =>
@@ -127,8 +111,5 @@ export const isShort = ({ find, parser, text = "" }: PatchJob): boolean =>
   text.length <= INLINE_LENGTH[parser] && (countValues(find) ?? Number.POSITIVE_INFINITY) <= INLINE_VALUES
 
 /** Runs `patchText`; in a thread with a deadline unless the job is short. */
-export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> => {
-  if (isShort(job)) return inThisThread(job)
-  const length = job.text?.length ?? 0
-  return Effect.flatMap(length <= KEPT_LENGTH ? inKeptThread(job) : inOwnThread(job), resultOf)
-}
+export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>
+  isShort(job) ? inThisThread(job) : inThread(job)
