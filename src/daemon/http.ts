@@ -18,29 +18,23 @@ import { handlersOf } from "../shared/net/requestServices.ts"
 import { continueTrace } from "../shared/observability/trace.ts"
 import { NOT_THE_TOKEN } from "./uplink/diagnosis.ts"
 
-/** The daemon behind the HTTP routes, which start first: the control plane calls as soon as the node registers. */
-export class ServedDaemon extends Context.Service<
-  ServedDaemon,
-  {
-    readonly daemon: Effect.Effect<Daemon>
-    readonly servers: Effect.Effect<ReadonlyArray<DaemonServer>>
-    provideDaemon(daemon: Daemon): Effect.Effect<void>
-    provideServers(list: () => ReadonlyArray<DaemonServer>): Effect.Effect<void>
+const makeServedDaemon = Effect.gen(function* () {
+  const daemon = yield* Deferred.make<Daemon>()
+  const servers = yield* Deferred.make<() => ReadonlyArray<DaemonServer>>()
+  return {
+    daemon: Deferred.await(daemon),
+    servers: Effect.map(Deferred.await(servers), (list) => list()),
+    provideDaemon: (value: Daemon) => Effect.asVoid(Deferred.succeed(daemon, value)),
+    provideServers: (list: () => ReadonlyArray<DaemonServer>) =>
+      Effect.asVoid(Deferred.succeed(servers, list))
   }
->()("muster/daemon/ServedDaemon") {
-  static readonly layer = Layer.effect(
-    ServedDaemon,
-    Effect.gen(function* () {
-      const daemon = yield* Deferred.make<Daemon>()
-      const servers = yield* Deferred.make<() => ReadonlyArray<DaemonServer>>()
-      return ServedDaemon.of({
-        daemon: Deferred.await(daemon),
-        servers: Effect.map(Deferred.await(servers), (list) => list()),
-        provideDaemon: (value) => Effect.asVoid(Deferred.succeed(daemon, value)),
-        provideServers: (list) => Effect.asVoid(Deferred.succeed(servers, list))
-      })
-    })
-  )
+})
+
+/** The daemon behind the HTTP routes, which start first: the control plane calls as soon as the node registers. */
+export class ServedDaemon extends Context.Service<ServedDaemon, Effect.Success<typeof makeServedDaemon>>()(
+  "muster/daemon/ServedDaemon"
+) {
+  static readonly layer = Layer.effect(ServedDaemon, makeServedDaemon)
 }
 
 /** The limit of open consoles: each is a connection with a queue of lines. */

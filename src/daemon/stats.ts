@@ -1,9 +1,8 @@
-import { Effect, type Scope, Semaphore } from "effect"
+import { Effect, Semaphore } from "effect"
 import { diskLimitBytes, memoryLimitBytes } from "../contract/domain/Limits.ts"
 import type { ServerStats, ServerWarning } from "../contract/domain/Server.ts"
 import { elapsedMillis } from "../shared/work/elapsed.ts"
 import { makeKeyedLock } from "../shared/work/KeyedLock.ts"
-import type { IoError } from "./disk/fsio.ts"
 import type { DiskUsage } from "./files/diskUsage.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
 import type { Instance } from "./instances/Instance.ts"
@@ -12,7 +11,7 @@ import type { Run, Usage } from "./runtime/Runtime.ts"
 
 /** The shortest interval of a CPU measurement, in ms: the kernel counts in steps of 10. */
 const MIN_INTERVAL_MS = 100
-/** The age of a disk measurement after which {@link Stats.soon} has another one made, in ms. */
+/** The age of a disk measurement after which `soon` has another one made, in ms. */
 const DISK_AGE_MS = 300_000
 /** A measurement of the disk that takes longer is repeated after ten times its time, or the pause, in ms. */
 const LONG_MS = 100
@@ -43,20 +42,8 @@ const none: Measured = {
 }
 const unknown: Measured = { usage: undefined, cpu: undefined }
 
-export interface Stats {
-  /** Measures the disk, too, unless it has been measured before. */
-  of(
-    instance: Instance,
-    options: { readonly update_disk_usage: boolean }
-  ): Effect.Effect<ServerStats, IoError>
-  /** Waits for no measurement of the disk: one begins if the last is old, and its figures come with a later request. */
-  soon(instance: Instance): Effect.Effect<ServerStats>
-}
-
-/** Measurements of the disk that {@link Stats.soon} begins end with the scope. */
-export const makeStats = Effect.fnUntraced(function* (
-  files: InstanceFiles["Service"]
-): Effect.fn.Return<Stats, never, Scope.Scope> {
+/** Measurements of the disk that `soon` begins end with the scope. */
+export const makeStats = Effect.fnUntraced(function* (files: InstanceFiles["Service"]) {
   const samples = new WeakMap<Instance, Sample>()
   const lastPercent = new WeakMap<Instance, number>()
   const disks = new WeakMap<Instance, DiskSample>()
@@ -152,13 +139,18 @@ export const makeStats = Effect.fnUntraced(function* (
   })
 
   return {
-    of: Effect.fnUntraced(function* (instance, { update_disk_usage }) {
+    /** Measures the disk, too, unless it has been measured before. */
+    of: Effect.fnUntraced(function* (
+      instance: Instance,
+      { update_disk_usage }: { readonly update_disk_usage: boolean }
+    ) {
       const found = yield* measured(instance)
       const known = update_disk_usage ? undefined : disks.get(instance)
       const disk = known ?? (yield* measureDisk(instance))
       return statsOf(instance, found, disk, yield* warningsOf(instance))
     }),
-    soon: Effect.fnUntraced(function* (instance) {
+    /** Waits for no measurement of the disk: one begins if the last is old, and its figures come with a later request. */
+    soon: Effect.fnUntraced(function* (instance: Instance) {
       yield* renewDisk(instance)
       const found = yield* Effect.timeoutOrElse(measured(instance), {
         duration: SOON,

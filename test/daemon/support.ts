@@ -17,7 +17,7 @@ import {
 } from "../../src/contract/nodeApi/ControlPlane.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
-import type { Uplink } from "../../src/daemon/uplink/ReportOutbox.ts"
+import type { Uplink } from "../../src/daemon/uplink/uplink.ts"
 import { until } from "../support/eventually.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 

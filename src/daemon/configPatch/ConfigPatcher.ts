@@ -50,22 +50,20 @@ interface Patched {
   readonly warnings: ReadonlyArray<string>
 }
 
-const expandFind = (patch: ConfigPatch, context: PlaceholderContext): Result.Result<Find, PatchProblem> => {
-  // before any walk over the values: their nesting has no bound yet
-  const checked = checkFind(patch.find)
-  if (Result.isFailure(checked)) return Result.fail(checked.failure)
-  const values: Array<readonly [string, Find[string]]> = []
-  for (const [key, value] of Object.entries(patch.find)) {
-    const expanded = expandJson(value, context, patch.parser !== "file")
-    if (Result.isFailure(expanded)) {
-      return Result.fail(
-        new PatchProblem({ reason: `the key ${shown(key)} has an ${expanded.failure.message}` })
+const expandFind = (patch: ConfigPatch, context: PlaceholderContext): Result.Result<Find, PatchProblem> =>
+  Result.gen(function* () {
+    // before any walk over the values: their nesting has no bound yet
+    yield* checkFind(patch.find)
+    const values: Array<readonly [string, Find[string]]> = []
+    for (const [key, value] of Object.entries(patch.find)) {
+      const expanded = yield* Result.mapError(
+        expandJson(value, context, patch.parser !== "file"),
+        ({ message }) => new PatchProblem({ reason: `the key ${shown(key)} has an ${message}` })
       )
+      values.push([key, expanded])
     }
-    values.push([key, expanded.success])
-  }
-  return Result.succeed(Object.fromEntries(values))
-}
+    return Object.fromEntries(values)
+  })
 
 const readText = Effect.fnUntraced(function* (root: string, file: string, parser: ConfigPatch["parser"]) {
   const bytes = yield* readFileInside(root, file, MAX_FILE_BYTES)

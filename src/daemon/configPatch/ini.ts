@@ -165,37 +165,38 @@ const add = (
 }
 
 /** Patches an INI file: `section.key` or `[section].key`, existing dotted names first, all occurrences. */
-export const patchIni: Patcher = (text, find) => {
-  const leaves = leavesOf(find)
-  if (Result.isFailure(leaves)) return Result.fail(leaves.failure)
-  const lines = splitLines(text ?? "")
-  const sections = readSections(lines)
-  const index = indexOf(sections)
-  const added = new Map<string, Map<string, string>>()
-  const changed = new Map<Entry, Schema.Json>()
-  const unmatched: Array<Unmatched> = []
-  for (const { path, value } of leaves.success) {
-    const targets = targetsOf(path, index)
-    if (targets.length === 0) {
-      unmatched.push({ key: path.join("."), reason: "`*` stands for no section or key of the file" })
+export const patchIni: Patcher = (text, find) =>
+  Result.gen(function* () {
+    const leaves = yield* leavesOf(find)
+    const lines = splitLines(text ?? "")
+    const sections = readSections(lines)
+    const index = indexOf(sections)
+    const added = new Map<string, Map<string, string>>()
+    const changed = new Map<Entry, Schema.Json>()
+    const unmatched: Array<Unmatched> = []
+    for (const { path, value } of leaves) {
+      const targets = targetsOf(path, index)
+      if (targets.length === 0) {
+        unmatched.push({ key: path.join("."), reason: "`*` stands for no section or key of the file" })
+      }
+      for (const { section, key } of targets) {
+        const entries = (index.get(section) ?? []).flatMap(({ keys }) => keys.get(key) ?? [])
+        for (const entry of entries) changed.set(entry, value)
+        if (entries.length > 0) continue
+        if (!isKey(key) || (section !== "" && !isSection(section)))
+          return yield* refuse(path.join("."), "name")
+        const written = write(flatText(value), "", "")
+        if (written === undefined) return yield* refuse(path.join("."), "value")
+        added.set(section, (added.get(section) ?? new Map<string, string>()).set(key, written))
+      }
     }
-    for (const { section, key } of targets) {
-      const entries = (index.get(section) ?? []).flatMap(({ keys }) => keys.get(key) ?? [])
-      for (const entry of entries) changed.set(entry, value)
-      if (entries.length > 0) continue
-      if (!isKey(key) || (section !== "" && !isSection(section))) return refuse(path.join("."), "name")
-      const written = write(flatText(value), "", "")
-      if (written === undefined) return refuse(path.join("."), "value")
-      added.set(section, (added.get(section) ?? new Map<string, string>()).set(key, written))
+    for (const [entry, wanted] of changed) {
+      const value = flatText(wanted, entry.value)
+      if (sets(entry, value)) continue
+      const written = write(value, entry.quote, entry.tail)
+      if (written === undefined) return yield* refuse(entry.head.trim(), "value")
+      lines[entry.line] = { text: entry.head + written + entry.tail, end: lines[entry.line]?.end ?? "" }
     }
-  }
-  for (const [entry, wanted] of changed) {
-    const value = flatText(wanted, entry.value)
-    if (sets(entry, value)) continue
-    const written = write(value, entry.quote, entry.tail)
-    if (written === undefined) return refuse(entry.head.trim(), "value")
-    lines[entry.line] = { text: entry.head + written + entry.tail, end: lines[entry.line]?.end ?? "" }
-  }
-  add(lines, sections, index, added, lineEndOf(text ?? ""))
-  return Result.succeed({ text: joinLines(lines), unmatched })
-}
+    add(lines, sections, index, added, lineEndOf(text ?? ""))
+    return { text: joinLines(lines), unmatched }
+  })

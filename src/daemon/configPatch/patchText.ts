@@ -21,29 +21,32 @@ import { patchXml } from "./xml.ts"
 import { patchYaml } from "./yaml.ts"
 
 /** Replaces each line by the value of the longest key that begins it. A line that is one of the values stays. */
-export const patchFile: Patcher = (text, find) => {
-  const leaves = leavesOf(find)
-  if (Result.isFailure(leaves)) return Result.fail(leaves.failure)
-  const wanted = leaves.success.map(({ path, value }) => ({ path, value: flatText(value) }))
-  for (const { path, value } of wanted) {
-    const [key, ...nested] = path
-    if (nested.length > 0) return problem(`the key ${shown(key)} has a map, which a line cannot hold`)
-    if (/[\r\n]/.test(value)) return problem(`the value of ${shown(key)} has a line break`)
-  }
-  const lines = splitLines(text ?? "")
-  const values = new Set(wanted.map((leaf) => leaf.value))
-  const byLength = wanted.toSorted((a, b) => b.path[0].length - a.path[0].length)
-  const patched = lines.map((line) => {
-    if (values.has(line.text)) return line
-    const leaf = byLength.find(({ path }) => line.text.startsWith(path[0]))
-    return leaf === undefined ? line : { text: leaf.value, end: line.end }
+export const patchFile: Patcher = (text, find) =>
+  Result.gen(function* () {
+    const leaves = yield* leavesOf(find)
+    const wanted = leaves.map(({ path, value }) => ({ path, value: flatText(value) }))
+    for (const { path, value } of wanted) {
+      const [key, ...nested] = path
+      if (nested.length > 0)
+        return yield* problem(`the key ${shown(key)} has a map, which a line cannot hold`)
+      if (/[\r\n]/.test(value)) return yield* problem(`the value of ${shown(key)} has a line break`)
+    }
+    const lines = splitLines(text ?? "")
+    const values = new Set(wanted.map((leaf) => leaf.value))
+    const byLength = wanted.toSorted((a, b) => b.path[0].length - a.path[0].length)
+    const patched = lines.map((line) => {
+      if (values.has(line.text)) return line
+      const leaf = byLength.find(({ path }) => line.text.startsWith(path[0]))
+      return leaf === undefined ? line : { text: leaf.value, end: line.end }
+    })
+    // an empty file is one empty line
+    const present = new Set(text === "" ? [""] : patched.map((line) => line.text))
+    const reason = text === undefined ? "the file does not exist" : "no line starts with it"
+    const unmatched = wanted.flatMap(({ path: [key], value }) =>
+      present.has(value) ? [] : [{ key, reason }]
+    )
+    return { text: text === undefined ? undefined : joinLines(patched), unmatched }
   })
-  // an empty file is one empty line
-  const present = new Set(text === "" ? [""] : patched.map((line) => line.text))
-  const reason = text === undefined ? "the file does not exist" : "no line starts with it"
-  const unmatched = wanted.flatMap(({ path: [key], value }) => (present.has(value) ? [] : [{ key, reason }]))
-  return Result.succeed({ text: text === undefined ? undefined : joinLines(patched), unmatched })
-}
 
 const patchers: Readonly<Record<ConfigParser, Patcher>> = {
   properties: patchProperties,
@@ -79,17 +82,15 @@ export const patchText = (
   parser: ConfigParser,
   text: string | undefined,
   find: Find
-): Result.Result<PatchedText, PatchProblem> => {
-  const checked = checkFind(find, true)
-  if (Result.isFailure(checked)) return Result.fail(checked.failure)
-  const mark = text?.startsWith(BOM) === true ? BOM : ""
-  let current: PatchedText = { text: text?.slice(mark.length), unmatched: [] }
-  for (let pass = 0; pass < (hasWildcard(find) ? MAX_PASSES : 1); pass++) {
-    const patched = guarded(patchers[parser], current.text, find)
-    if (Result.isFailure(patched)) return patched
-    const done = patched.success.text === current.text
-    current = patched.success
-    if (done) break
-  }
-  return Result.succeed(current.text === undefined ? current : { ...current, text: mark + current.text })
-}
+): Result.Result<PatchedText, PatchProblem> =>
+  Result.gen(function* () {
+    yield* checkFind(find, true)
+    const mark = text?.startsWith(BOM) === true ? BOM : ""
+    let current: PatchedText = { text: text?.slice(mark.length), unmatched: [] }
+    for (let pass = 0; pass < (hasWildcard(find) ? MAX_PASSES : 1); pass++) {
+      const before = current.text
+      current = yield* guarded(patchers[parser], before, find)
+      if (current.text === before) break
+    }
+    return current.text === undefined ? current : { ...current, text: mark + current.text }
+  })

@@ -90,33 +90,32 @@ const ending = (text: string, added: ReadonlyMap<string, string>): string => {
 }
 
 /** Patches a properties file. Nested keys are joined with dots, all occurrences are set, new keys go last. */
-export const patchProperties: Patcher = (given, find) => {
-  const leaves = leavesOf(find)
-  if (Result.isFailure(leaves)) return Result.fail(leaves.failure)
-  const text = given ?? ""
-  const properties = propertiesOf(text)
-  const known = new Set(properties.map(({ key }) => key))
-  const values = new Map<string, Schema.Json>()
-  const added = new Map<string, string>()
-  const unmatched: Array<Unmatched> = []
-  for (const { path, value } of leaves.success) {
-    const key = path.join(".")
-    if (known.has(key)) values.set(key, value)
-    else if (key.split(".").includes("*")) {
-      const present = [...known].filter((name) => fits(key, name))
-      const fresh = [...added.keys()].filter((name) => fits(key, name))
-      for (const name of present) values.set(name, value)
-      for (const name of fresh) added.set(name, flatText(value))
-      if (present.length + fresh.length === 0) unmatched.push({ key, reason: "no key of the file fits" })
-    } else added.set(key, flatText(value))
-  }
-  const edits = properties.flatMap(({ key, value, start, end, separator }): ReadonlyArray<Edit> => {
-    const given = values.get(key)
-    const wanted = given === undefined ? value : flatText(given, value)
-    if (wanted === value) return []
-    const sign = separator === "" ? "=" : ""
-    return [{ start, end, text: sign + escapeValue(wanted, sign === "" && !/[=:]/.test(separator)) }]
+export const patchProperties: Patcher = (given, find) =>
+  Result.map(leavesOf(find), (leaves) => {
+    const text = given ?? ""
+    const properties = propertiesOf(text)
+    const known = new Set(properties.map(({ key }) => key))
+    const values = new Map<string, Schema.Json>()
+    const added = new Map<string, string>()
+    const unmatched: Array<Unmatched> = []
+    for (const { path, value } of leaves) {
+      const key = path.join(".")
+      if (known.has(key)) values.set(key, value)
+      else if (key.split(".").includes("*")) {
+        const present = [...known].filter((name) => fits(key, name))
+        const fresh = [...added.keys()].filter((name) => fits(key, name))
+        for (const name of present) values.set(name, value)
+        for (const name of fresh) added.set(name, flatText(value))
+        if (present.length + fresh.length === 0) unmatched.push({ key, reason: "no key of the file fits" })
+      } else added.set(key, flatText(value))
+    }
+    const edits = properties.flatMap(({ key, value, start, end, separator }): ReadonlyArray<Edit> => {
+      const given = values.get(key)
+      const wanted = given === undefined ? value : flatText(given, value)
+      if (wanted === value) return []
+      const sign = separator === "" ? "=" : ""
+      return [{ start, end, text: sign + escapeValue(wanted, sign === "" && !/[=:]/.test(separator)) }]
+    })
+    if (added.size > 0) edits.push({ start: text.length, end: text.length, text: ending(text, added) })
+    return { text: applyEdits(text, edits), unmatched }
   })
-  if (added.size > 0) edits.push({ start: text.length, end: text.length, text: ending(text, added) })
-  return Result.succeed({ text: applyEdits(text, edits), unmatched })
-}

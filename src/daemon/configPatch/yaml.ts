@@ -27,7 +27,7 @@ import {
   same,
   Written
 } from "./data.ts"
-import { type Patcher, problem, spelledAs } from "./find.ts"
+import { type Patcher, PatchProblem, problem, spelledAs } from "./find.ts"
 import { applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
 
 type YamlContainer = YAMLMap | YAMLSeq
@@ -81,7 +81,7 @@ interface Values {
 }
 
 /** Returns the values of a document, whose keys become their texts, and whose scalars become {@link Data}. */
-const valuesOf = (doc: Document): Result.Result<Values, string> => {
+const valuesOf = (doc: Document): Result.Result<Values, PatchProblem> => {
   let hasAliases = false
   let hasOtherKeys = false
   visit(doc, {
@@ -96,15 +96,16 @@ const valuesOf = (doc: Document): Result.Result<Values, string> => {
     hasOtherKeys ||= typeof key !== "string"
     return typeof key === "string" ? value : undefined
   }
+  const reasonOf = (cause: unknown): string => {
+    if (!(cause instanceof ReferenceError)) return "it is nested too deep"
+    return cause.message.startsWith("Excessive")
+      ? "it has too many aliases of large parts"
+      : `*${cause.message.split(": ").at(-1)} stands for nothing before it`
+  }
   return Result.try({
     // a document of scalars that are Data is Data itself
     try: () => doc.toJS({ mapAsMap: true, maxAliasCount: MOST_ALIASES, reviver }) as Data,
-    catch: (cause) => {
-      if (!(cause instanceof ReferenceError)) return "it is nested too deep"
-      return cause.message.startsWith("Excessive")
-        ? "it has too many aliases of large parts"
-        : `*${cause.message.split(": ").at(-1)} stands for nothing before it`
-    }
+    catch: (cause) => new PatchProblem({ reason: reasonOf(cause) })
   }).pipe(Result.map((data) => ({ data, hasAliases, hasOtherKeys })))
 }
 
@@ -243,49 +244,51 @@ const printed = (text: string, doc: Document, changes: ReadonlyArray<Change>): s
   return Result.getOrUndefined(made)?.replaceAll("\n", lineEndOf(text))
 }
 
-/** Patches a YAML file with keys as in `applyFind`. Comments stay; aliases of a changed value become copies. */
-export const patchYaml: Patcher = (given, find) => {
-  const text = given ?? ""
-  const doc = parse(text)
-  const error = doc.errors[0]
-  if (error !== undefined) {
-    return error.code === "MULTIPLE_DOCS"
-      ? problem("it holds more than one document")
-      : problem(`it is not valid YAML: ${error.message.slice(0, 200)} at ${placeIn(text, error.pos[0])}`)
-  }
-  const values = valuesOf(doc)
-  if (Result.isFailure(values)) return problem(values.failure)
-  const { data, hasOtherKeys } = values.success
-  const root = doc.contents
-  if (data !== null && !isYamlContainer(root)) return problem("its top level is neither a map nor a list")
-  const applied = applyFind(isContainer(data) ? data : undefined, find)
-  if (Result.isFailure(applied)) return Result.fail(applied.failure)
-  const { data: wanted, unmatched } = applied.success
-  const sound = (made: string | undefined): string | undefined => {
-    const again = made === undefined ? undefined : parse(made)
-    if (again === undefined || again.errors.length > 0) return undefined
-    const read = valuesOf(again)
-    return Result.isSuccess(read) && same(read.success.data, wanted) ? made : undefined
-  }
-  const finish = (made: string | undefined) =>
-    made === undefined
-      ? problem("the result would not be valid YAML")
-      : Result.succeed({ text: made, unmatched })
-
-  const ended = /[\r\n]$/.test(text)
-  if (!isYamlContainer(root)) {
-    if ([...wanted.keys()].length === 0) return Result.succeed({ text, unmatched })
-    const fresh = parse("")
-    fresh.contents = nodeOf(fresh, wanted)
-    const above = text === "" || ended ? text : text + lineEndOf(text)
-    return finish(sound(above + printed("", fresh, [])?.replaceAll("\n", lineEndOf(text))))
-  }
-  const changes = changesOf(doc, root, values.success, wanted)
-  if (changes.length === 0) return Result.succeed({ text, unmatched })
-  if (hasOtherKeys && changes.some((change) => "old" in change && isAlias(change.old)))
-    return problem("it has lists or maps as keys")
-  const edits = changes.map((change) => editOf(doc, change))
-  const edited = edits.every((edit) => edit !== undefined) ? applyEdits(text, edits) : undefined
-  const whole = () => printed(text, doc, changes)?.replace(ended ? "" : /\r?\n$/, "")
-  return finish(sound(edited) ?? sound(whole()))
+/** Returns a made text if it has the values that are wanted. */
+const checked = (made: string | undefined, wanted: Data): string | undefined => {
+  const again = made === undefined ? undefined : parse(made)
+  if (again === undefined || again.errors.length > 0) return undefined
+  const read = valuesOf(again)
+  return Result.isSuccess(read) && same(read.success.data, wanted) ? made : undefined
 }
+
+/** Patches a YAML file with keys as in `applyFind`. Comments stay; aliases of a changed value become copies. */
+export const patchYaml: Patcher = (given, find) =>
+  Result.gen(function* () {
+    const text = given ?? ""
+    const doc = parse(text)
+    const error = doc.errors[0]
+    if (error?.code === "MULTIPLE_DOCS") return yield* problem("it holds more than one document")
+    if (error !== undefined) {
+      const place = placeIn(text, error.pos[0])
+      return yield* problem(`it is not valid YAML: ${error.message.slice(0, 200)} at ${place}`)
+    }
+    const values = yield* valuesOf(doc)
+    const { data, hasOtherKeys } = values
+    const root = doc.contents
+    if (data !== null && !isYamlContainer(root))
+      return yield* problem("its top level is neither a map nor a list")
+    const { data: wanted, unmatched } = yield* applyFind(isContainer(data) ? data : undefined, find)
+    const ended = /[\r\n]$/.test(text)
+    let made: string | undefined
+    if (!isYamlContainer(root)) {
+      if ([...wanted.keys()].length === 0) return { text, unmatched }
+      const fresh = parse("")
+      fresh.contents = nodeOf(fresh, wanted)
+      const above = text === "" || ended ? text : text + lineEndOf(text)
+      made = checked(above + printed("", fresh, [])?.replaceAll("\n", lineEndOf(text)), wanted)
+    } else {
+      const changes = changesOf(doc, root, values, wanted)
+      if (changes.length === 0) return { text, unmatched }
+      if (hasOtherKeys && changes.some((change) => "old" in change && isAlias(change.old)))
+        return yield* problem("it has lists or maps as keys")
+      const edits = changes.map((change) => editOf(doc, change))
+      const edited = edits.every((edit) => edit !== undefined) ? applyEdits(text, edits) : undefined
+      made =
+        checked(edited, wanted) ??
+        checked(printed(text, doc, changes)?.replace(ended ? "" : /\r?\n$/, ""), wanted)
+    }
+    return made === undefined
+      ? yield* problem("the result would not be valid YAML")
+      : { text: made, unmatched }
+  })

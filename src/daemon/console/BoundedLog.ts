@@ -39,15 +39,10 @@ export const hidePaths = (hidden: ReadonlyArray<HiddenPath>) => {
 const HEAD = 512 * 1024
 const TAIL = 512 * 1024
 
-/** A log file that keeps the beginning and the end of its text: 1 MiB on disk, of which 512 KiB are in memory. */
-export interface BoundedLog {
-  /** Appends bytes; never fails: `problem` has the error of the disk. */
-  readonly write: (bytes: Uint8Array) => void
-  readonly line: (text: string) => Effect.Effect<void>
-  readonly problem: () => IoError | undefined
-}
-
-/** Replaces a log, without `hidden` paths. The end of the scope appends the tail. */
+/**
+ * Replaces a log file by one that keeps the beginning and the end of its text, without `hidden` paths: 1 MiB on disk, of
+ * which 512 KiB are in memory until the end of the scope.
+ */
 export const openBoundedLog = Effect.fnUntraced(function* (
   path: string,
   hidden: ReadonlyArray<HiddenPath> = []
@@ -99,10 +94,12 @@ export const openBoundedLog = Effect.fnUntraced(function* (
   }
 
   const write = (bytes: Uint8Array) => append(output.filter(bytes))
-  const log: BoundedLog = {
+  return {
+    /** Appends bytes; never fails: `problem` has the error of the disk. */
     write,
-    line: (text) => Effect.sync(() => write(Buffer.from(`${text}\n`))),
+    line: (text: string) => Effect.sync(() => write(Buffer.from(`${text}\n`))),
     problem: () => problem
   }
-  return log
 })
+
+export type BoundedLog = Effect.Success<ReturnType<typeof openBoundedLog>>

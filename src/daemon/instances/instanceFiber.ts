@@ -22,7 +22,8 @@ import {
   withTaken,
   withTurn
 } from "../state/InstanceState.ts"
-import type { LiveProgress, Uplink } from "../uplink/ReportOutbox.ts"
+import type { LiveProgress } from "../uplink/ReportOutbox.ts"
+import type { Uplink } from "../uplink/uplink.ts"
 import { type InstanceRun, makeInstanceRun } from "./instanceRun.ts"
 import { makeInstanceWork } from "./instanceWork.ts"
 import { Mailbox, type Message, replyWith } from "./mailbox.ts"

@@ -68,6 +68,9 @@ const notControlPlane: Diagnosis = {
 const unavailable = ({ detail }: Diagnosis, refuses?: "node" | "message") =>
   new ControlPlaneUnavailable({ detail, ...(refuses === undefined ? {} : { refuses }) })
 
+const within = (duration: Duration.Duration) =>
+  Effect.timeoutOrElse({ duration, orElse: () => Effect.fail(unavailable(timedOut)) })
+
 /** Whether the control plane refuses the key. No other call with this key can succeed. */
 const refusesKey = ({ _tag }: Failure) => _tag === "Unauthorized" || _tag === "Forbidden"
 
@@ -81,6 +84,9 @@ const logNotDeregistered = (url: string, error: ControlPlaneError) =>
     : Effect.logWarning(
         `deregistration from ${url} failed (${error.detail}): the node counts as lost after the MUSTER_NODE_HEARTBEAT_TIMEOUT of the service; queued reports are sent at the next start`
       )
+
+/** A failed deregistration has its own log line, because no servers are left to mention. */
+const silentLog = { connected: Effect.void, failed: () => Effect.void }
 
 /** Fails for responses of other servers. Ours name the request (spec 1), so no other 200 acknowledges. */
 const requireRequestId = HttpClient.transformResponse(
@@ -98,6 +104,69 @@ const requireRequestId = HttpClient.transformResponse(
   )
 )
 
+interface Calls {
+  readonly required: RegistrationRequired
+  readonly timeout: Duration.Duration
+  readonly log: LinkLog
+  readonly token: NodeToken["Service"]
+  readonly isRegistered: () => boolean
+}
+
+/** Returns the function that runs a call and logs what its response says of the link. */
+const makeCall =
+  ({ isRegistered, log, required, timeout, token }: Calls) =>
+  <A>(
+    effect: Effect.Effect<A, Failure>,
+    duration = timeout,
+    { connected, failed }: Pick<LinkLog, "failed" | "connected"> = log
+  ) =>
+    undecodableFails(effect).pipe(
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
+      Effect.timeoutOrElse({ duration, orElse: () => Effect.fail("timed-out" as const) }),
+      Effect.tap(() => connected),
+      Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
+        if (failure === "timed-out")
+          return Effect.andThen(failed(timedOut), Effect.fail(unavailable(timedOut)))
+        if (failure._tag === "NotFound") return Effect.fail(required)
+        // The connection works: another registration was accepted shortly before.
+        if (failure._tag === "TooManyRequests") {
+          return Effect.fail(new ControlPlaneUnavailable({ detail: failure.detail, busy: true }))
+        }
+        const diagnosis = diagnose(failure, isRegistered())
+        if (refusesKey(failure) && diagnosis.state !== "stranger") {
+          // The holder of the token of an invalid key must not call this daemon.
+          token.clear()
+          return Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis, "node")))
+        }
+        return refusesMessage(failure)
+          ? Effect.fail(unavailable(diagnosis, "message"))
+          : Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis)))
+      })
+    )
+
+type Outcomes = ReadonlyArray<ControlPlaneError | undefined>
+
+/** Sends each report as a message. The first failure of a server is the failure of its later reports. */
+const singly = (
+  reports: ReadonlyArray<Report>,
+  send: (reports: ReadonlyArray<Report>) => Effect.Effect<Outcomes, ControlPlaneError>
+): Effect.Effect<Outcomes> => {
+  const failed = new Map<ServerId, ControlPlaneError>()
+  return Effect.forEach(
+    reports,
+    Effect.fnUntraced(function* (report) {
+      const earlier = failed.get(report.server_id)
+      if (earlier !== undefined) return earlier
+      const failure = yield* Effect.match(send([report]), {
+        onSuccess: ([outcome]) => outcome,
+        onFailure: (error) => error
+      })
+      if (failure !== undefined) failed.set(report.server_id, failure)
+      return failure
+    })
+  )
+}
+
 /** The control plane on another host. A registration sets the {@link NodeToken}, and the caller retries. */
 export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
   Layer.effect(
@@ -110,43 +179,12 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           requireRequestId(HttpClient.mapRequest(client, HttpClientRequest.bearerToken(options.key)))
       })
       const log = makeLinkLog(options.url)
-      // A failed deregistration has its own log line, because no servers are left to mention.
-      const silentLog = { connected: Effect.void, failed: () => Effect.void }
       const timeout = Duration.fromInputUnsafe(options.timeout ?? "10 seconds")
       const params = { node: options.node_id }
       const required = new RegistrationRequired({ node_id: options.node_id })
       let registered: string | undefined
+      const call = makeCall({ isRegistered: () => registered !== undefined, log, required, timeout, token })
 
-      const call = <A>(
-        effect: Effect.Effect<A, Failure>,
-        within = timeout,
-        { failed, connected }: Pick<LinkLog, "failed" | "connected"> = log
-      ) =>
-        undecodableFails(effect).pipe(
-          Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_ANSWER),
-          Effect.timeoutOrElse({ duration: within, orElse: () => Effect.fail("timed-out" as const) }),
-          Effect.tap(() => connected),
-          Effect.catch((failure): Effect.Effect<never, ControlPlaneError> => {
-            if (failure === "timed-out")
-              return Effect.andThen(failed(timedOut), Effect.fail(unavailable(timedOut)))
-            if (failure._tag === "NotFound") return Effect.fail(required)
-            // The connection works: another registration was accepted shortly before.
-            if (failure._tag === "TooManyRequests") {
-              return Effect.fail(new ControlPlaneUnavailable({ detail: failure.detail, busy: true }))
-            }
-            const diagnosis = diagnose(failure, registered !== undefined)
-            if (refusesKey(failure) && diagnosis.state !== "stranger") {
-              // The holder of the token of an invalid key must not call this daemon.
-              token.clear()
-              return Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis, "node")))
-            }
-            return refusesMessage(failure)
-              ? Effect.fail(unavailable(diagnosis, "message"))
-              : Effect.andThen(failed(diagnosis), Effect.fail(unavailable(diagnosis)))
-          })
-        )
-
-      type Outcomes = ReadonlyArray<ControlPlaneError | undefined>
       const outcomesOf = ({ failures }: ReportsAnswer, count: number): Outcomes => {
         const byIndex = new Map(failures.map((failure) => [failure.index, failure]))
         return Array.from({ length: count }, (_, index) => {
@@ -155,34 +193,20 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
           return failure.status === 404 ? required : unavailable({ state: "busy", detail: failure.detail })
         })
       }
-      /** Unset if the control plane fails at the message: one of several reports may be the reason. */
-      const sendReports = (boot_id: string, reports: ReadonlyArray<Report>) =>
+      const sendReports = (
+        boot_id: string,
+        reports: ReadonlyArray<Report>
+      ): Effect.Effect<Outcomes, ControlPlaneError> =>
         node.events({ params, payload: { boot_id, reports } }).pipe(
-          Effect.map((answer) => outcomesOf(answer, reports.length)),
+          Effect.map((answer) => Effect.succeed(outcomesOf(answer, reports.length))),
+          // One report of several may be the reason why the control plane fails, or refuses all of them.
           Effect.catchIf(
-            ({ _tag }) => _tag === "InternalError" && reports.length > 1,
-            () => Effect.succeed(undefined)
+            (failure) => reports.length > 1 && (failure._tag === "InternalError" || refusesMessage(failure)),
+            () => Effect.succeed(singly(reports, (single) => sendReports(boot_id, single)))
           ),
-          call
+          call,
+          Effect.flatten
         )
-      /** Sends each report as a message. The first failure of a server is the failure of its later reports. */
-      const sendSingly = (boot_id: string, reports: ReadonlyArray<Report>): Effect.Effect<Outcomes> => {
-        const failed = new Map<ServerId, ControlPlaneError>()
-        return Effect.forEach(reports, (report) =>
-          Effect.suspend(() => {
-            const earlier = failed.get(report.server_id)
-            if (earlier !== undefined) return Effect.succeed(earlier)
-            return Effect.match(sendReports(boot_id, [report]), {
-              onSuccess: (outcomes) => outcomes?.[0],
-              onFailure: (error) => error
-            })
-          }).pipe(
-            Effect.tap((failure) =>
-              Effect.sync(() => failure !== undefined && failed.set(report.server_id, failure))
-            )
-          )
-        )
-      }
 
       if (options.deregister) {
         yield* Effect.addFinalizer(() =>
@@ -221,19 +245,8 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
             log.unreachable(answer?.unreachable)
           ),
         disconnect: (_, boot_id) => call(node.disconnect({ params, query: { boot_id } })),
-        // One report of several may be the reason why the control plane refuses all of them.
-        reports: (_, boot_id, reports) =>
-          sendReports(boot_id, reports).pipe(
-            Effect.catchIf(
-              (error) =>
-                error._tag === "ControlPlaneUnavailable" && error.refuses === "message" && reports.length > 1,
-              () => Effect.succeed(undefined)
-            ),
-            Effect.flatMap((outcomes) =>
-              outcomes === undefined ? sendSingly(boot_id, reports) : Effect.succeed(outcomes)
-            )
-          ),
-        // Its failures do not concern the link.
+        reports: (_, boot_id, reports) => sendReports(boot_id, reports),
+        // The failures of these two do not concern the link: the source node of files may be away.
         replacePorts: (_, boot_id, server_id, taken) =>
           undecodableFails(
             node.ports({ params: { ...params, server: server_id }, payload: { boot_id, taken } })
@@ -245,9 +258,8 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
                 ? unavailable({ state: "refused", detail: failure.detail }, "message")
                 : unavailable(diagnose(failure, true))
             ),
-            Effect.timeoutOrElse({ duration: timeout, orElse: () => Effect.fail(unavailable(timedOut)) })
+            within(timeout)
           ),
-        // Its failures do not concern the link: the source node may be away.
         files: (_, server_id) =>
           node.files({ params: { ...params, server: server_id } }).pipe(
             Effect.mapError((failure) =>
@@ -255,10 +267,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
                 failure._tag === "NotFound" ? { state: "refused", detail: failure.detail } : diagnose(failure)
               )
             ),
-            Effect.timeoutOrElse({
-              duration: Duration.times(timeout, 3),
-              orElse: () => Effect.fail(unavailable(timedOut))
-            }),
+            within(Duration.times(timeout, 3)),
             Effect.map(Stream.mapError(() => unavailable(transferInterrupted)))
           )
       })

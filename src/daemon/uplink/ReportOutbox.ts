@@ -1,11 +1,9 @@
-import { Array as Arr, Effect, Result, type Scope, type Stream } from "effect"
-import type { Allocations } from "../../contract/domain/Allocation.ts"
-import type { ServerId } from "../../contract/domain/Id.ts"
+import { Array as Arr, Effect, Result } from "effect"
 import { withProgress } from "../../contract/domain/InstallState.ts"
-import { LIVE, MOST_REPORTS, type Report, type TakenPort } from "../../contract/domain/NodeMessages.ts"
-import type { ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
+import { LIVE, MOST_REPORTS, type Report } from "../../contract/domain/NodeMessages.ts"
 import { backoff, makePause } from "../../shared/work/backoff.ts"
 import type { InstanceFile } from "../state/InstanceFile.ts"
+import type { Uplink } from "./uplink.ts"
 
 /** The reports of a server that are not acknowledged, in its state. */
 type Reports = Pick<InstanceFile, "get" | "acknowledge">
@@ -60,25 +58,6 @@ export const sendProgress = Effect.fnUntraced(function* (
 const RETRY = backoff({ first: "100 millis", longest: "10 seconds" })
 /** Refusals after which a report is dropped: a control plane that is being upgraded may accept it later. */
 const MAX_REFUSALS = 12
-
-export interface Uplink {
-  /**
-   * Sends at most `MOST_REPORTS` of a server when registered, and returns how many are acknowledged, at least one.
-   * @error ControlPlaneError the first is not acknowledged
-   */
-  report(reports: ReadonlyArray<Report>): Effect.Effect<number, ControlPlaneError>
-  replacePorts(
-    server_id: ServerId,
-    taken: ReadonlyArray<TakenPort>
-  ): Effect.Effect<Allocations, ControlPlaneError>
-  files(
-    server_id: ServerId
-  ): Effect.Effect<Stream.Stream<Uint8Array, ControlPlaneUnavailable>, ControlPlaneError, Scope.Scope>
-  /** Registers again with the current list of servers; retries until it succeeds. */
-  readonly register: Effect.Effect<void>
-  /** Completes when the control plane responds again after an outage. */
-  readonly reconnected: Effect.Effect<void>
-}
 
 /** Drops a report that is refused permanently. The new registration sends the current state. */
 const drop = Effect.fnUntraced(function* (uplink: Uplink, report: Report, detail: string) {

@@ -3,12 +3,14 @@
  * (reports, in order and at least once), `ControlPlaneClient.ts` (HTTP).
  */
 import { Cause, Deferred, Duration, Effect, Fiber, Latch, Schedule, Semaphore } from "effect"
+import type { ServerId } from "../../contract/domain/Id.ts"
 import {
   type Heartbeat,
   MOST_REPORTS,
   type Registration,
   type RegistrationAnswer,
-  type Report
+  type Report,
+  type TakenPort
 } from "../../contract/domain/NodeMessages.ts"
 import {
   type ControlPlane,
@@ -17,26 +19,18 @@ import {
 } from "../../contract/nodeApi/ControlPlane.ts"
 import { backoff } from "../../shared/work/backoff.ts"
 import type { IoError } from "../disk/fsio.ts"
-import type { Uplink } from "./ReportOutbox.ts"
 
 interface Waiting {
   readonly reports: ReadonlyArray<Report>
   readonly answered: Deferred.Deferred<number, ControlPlaneError>
 }
 
-interface ReportSender {
-  /** Sends a server's reports; returns how many are acknowledged. @error ControlPlaneError none is */
-  send(reports: ReadonlyArray<Report>): Effect.Effect<number, ControlPlaneError>
-  /** Sends messages, one at a time, each with the reports that waited for the previous one; never ends. */
-  readonly run: Effect.Effect<never>
-}
-
-/** Makes a {@link ReportSender}. @param message sends one message, see `ControlPlane.reports` */
+/** Joins the reports of servers in messages. @param message sends one message, see `ControlPlane.reports` */
 export const makeReportSender = (
   message: (
     reports: ReadonlyArray<Report>
   ) => Effect.Effect<ReadonlyArray<ControlPlaneError | undefined>, ControlPlaneError>
-): ReportSender => {
+) => {
   const queue: Array<Waiting> = []
   const arrived = Latch.makeUnsafe(false)
 
@@ -77,7 +71,8 @@ export const makeReportSender = (
   })
 
   return {
-    send: (reports) =>
+    /** Sends a server's reports; returns how many are acknowledged. @error ControlPlaneError none is */
+    send: (reports: ReadonlyArray<Report>) =>
       Effect.suspend(() => {
         const one: Waiting = { reports, answered: Deferred.makeUnsafe() }
         queue.push(one)
@@ -89,6 +84,7 @@ export const makeReportSender = (
           })
         )
       }),
+    /** Sends messages, one at a time, each with the reports that waited for the previous one; never ends. */
     run: Effect.forever(next)
   }
 }
@@ -202,16 +198,22 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
       )
     })
 
-  const uplink: Uplink = {
-    register,
-    reconnected: Effect.suspend(() => reconnection.await),
-    replacePorts: (server_id, taken) =>
-      Effect.andThen(registered.await, controlPlane.replacePorts(id, boot_id, server_id, taken)),
-    files: (server_id) => Effect.andThen(registered.await, controlPlane.files(id, server_id)),
-    report: (reports) => Effect.andThen(registered.await, withReregistration(sender.send(reports)))
-  }
   return {
-    ...uplink,
+    /** Registers again with the current list of servers; retries until it succeeds. */
+    register,
+    /** Completes when the control plane responds again after an outage. */
+    reconnected: Effect.suspend(() => reconnection.await),
+    /** As `ControlPlane.replacePorts`, when registered. */
+    replacePorts: (server_id: ServerId, taken: ReadonlyArray<TakenPort>) =>
+      Effect.andThen(registered.await, controlPlane.replacePorts(id, boot_id, server_id, taken)),
+    /** As `ControlPlane.files`, when registered. */
+    files: (server_id: ServerId) => Effect.andThen(registered.await, controlPlane.files(id, server_id)),
+    /**
+     * Sends at most `MOST_REPORTS` of a server when registered, and returns how many are acknowledged, at least one.
+     * @error ControlPlaneError the first is not acknowledged
+     */
+    report: (reports: ReadonlyArray<Report>) =>
+      Effect.andThen(registered.await, withReregistration(sender.send(reports))),
     /** Sends a heartbeat; returns whether the control plane responded. */
     heartbeat: (load: Omit<Heartbeat, "boot_id">): Effect.Effect<boolean> =>
       withReregistration(controlPlane.heartbeat(id, { boot_id, ...load })).pipe(
@@ -229,3 +231,5 @@ export const makeUplink = Effect.fnUntraced(function* (options: UplinkOptions) {
       )
   }
 })
+
+export type Uplink = Effect.Success<ReturnType<typeof makeUplink>>
