@@ -70,15 +70,14 @@ export class NodeDaemon extends Context.Service<
 
         const offer = Effect.gen(function* () {
           const instance_files = yield* files.strategy
-          const isolation = yield* runtime.isolation
-          const not_enforced = yield* runtime.notEnforced
+          const { isolation, kinds, lacksUids, notEnforced } = yield* runtime.offer
           const known = {
             isolation,
-            ...(not_enforced.length === 0 ? {} : { not_enforced }),
-            ...((yield* runtime.lacksUids) ? { lacks_uids: true as const } : {}),
+            ...(notEnforced.length === 0 ? {} : { not_enforced: notEnforced }),
+            ...(lacksUids ? { lacks_uids: true as const } : {}),
             ...(instance_files === undefined ? {} : { instance_files })
           }
-          return { runtimes: yield* runtime.kinds, known }
+          return { runtimes: kinds, known }
         })
         let offered = yield* offer
         /** The migrations by which the servers of the last registration arrived. */

@@ -7,10 +7,10 @@ import { InstanceFiles } from "./files/InstanceFiles.ts"
 import type { StorageChoice } from "./files/storageProbe.ts"
 import { Helper } from "./helper/Helper.ts"
 import { claimDataFolder, FOLDERS } from "./host/dataFolder.ts"
-import { containerEnv } from "./runtime/childEnv.ts"
 import { readContainerRecord } from "./runtime/docker/containerRemoval.ts"
 import { DockerRuntime, type DockerRuntimeOptions } from "./runtime/docker/DockerRuntime.ts"
 import { DEFAULT_UIDS, type IsolationOptions } from "./runtime/isolation.ts"
+import { containerEnv } from "./runtime/launchPlan.ts"
 import { ProcessRuntime } from "./runtime/ProcessRuntime.ts"
 import { type Launch, Runtime, type RuntimeChoice } from "./runtime/Runtime.ts"
 
@@ -45,21 +45,17 @@ const RuntimeByServer = {
           choice === undefined ? Effect.succeed(plain) : Effect.map(kindFor(choice), runtimeOf)
 
         return Runtime.of({
-          kinds: Effect.map(Effect.all([docker.kinds, plain.kinds]), (kinds) => kinds.flat()),
+          offer: Effect.map(Effect.all([docker.offer, plain.offer]), ([containers, processes]) => ({
+            ...processes,
+            kinds: [...containers.kinds, ...processes.kinds],
+            isolation: { ...processes.isolation, ...containers.isolation }
+          })),
           kindFor,
           userFor: (choice, whom) =>
             Effect.flatMap(runtimeFor(choice), (runtime) => runtime.userFor(choice, whom)),
           users: plain.users,
-          notEnforced: plain.notEnforced,
-          lacksUids: plain.lacksUids,
-          isolation: Effect.map(Effect.all([plain.isolation, docker.isolation]), ([one, other]) => ({
-            ...one,
-            ...other
-          })),
-          prepare: (choice, onOutput, watch) =>
-            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.prepare(choice, onOutput, watch)),
-          ensureImage: (choice, watch) =>
-            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.ensureImage(choice, watch)),
+          ensureImage: (choice, ...more) =>
+            Effect.flatMap(runtimeFor(choice), (runtime) => runtime.ensureImage(choice, ...more)),
           start: (launch) => Effect.flatMap(runtimeFor(choiceOf(launch)), (runtime) => runtime.start(launch)),
           adopt: (at) =>
             Effect.flatMap(readContainerRecord(at.folder, at.token), (record) =>

@@ -62,7 +62,6 @@ export const makeStats = Effect.fnUntraced(function* (files: InstanceFiles["Serv
   const measure = Effect.fnUntraced(function* (instance: Instance, run: Run): Effect.fn.Return<Measured> {
     const first = yield* sampleOf(run)
     if (first === undefined) return unknown
-    if (first.usage.cpu_percent !== undefined) return { usage: first.usage, cpu: first.usage.cpu_percent }
     const known = samples.get(instance)
     const fresh = known?.run === run ? known : undefined
     const before = fresh ?? first.sample

@@ -1,4 +1,6 @@
-/** Hints for failed file operations. Pure. */
+/** What helps after a failed file operation: hints, and room on the disk. */
+import { type Cause, Duration, Effect, Exit, Semaphore } from "effect"
+import { isDiskFull } from "./fsio.ts"
 
 /** Hints by system code, as clauses before `, then start it again`. */
 const remedies: Readonly<Record<string, string>> = {
@@ -23,3 +25,28 @@ export const isPermanent = (error: { readonly code?: string; readonly next?: str
 /** Replaces host paths of the data folder in a message by relative ones. */
 export const fromDataFolder = (message: string, dataDir: string): string =>
   message.replaceAll(`${dataDir}/`, "").replaceAll(dataDir, "the data folder")
+
+/** Codes of a disk without room: what fails with one of them may work once there is room. */
+const NO_ROOM: ReadonlyArray<string | undefined> = ["ENOSPC", "EDQUOT"]
+
+export const isNoRoom = ({ code }: { readonly code?: string }): boolean => NO_ROOM.includes(code)
+
+/** Finds something out once for all callers. A failure is tried again, unless the disk of `folder` is still full. */
+export const foundOnce = Effect.fnUntraced(function* <A, E, R>(folder: string, find: Effect.Effect<A, E, R>) {
+  const turn = yield* Semaphore.make(1)
+  let failed: Cause.Cause<E> | undefined
+  const attempt = Effect.gen(function* () {
+    if (failed !== undefined && (yield* isDiskFull(folder))) return yield* Effect.failCause(failed)
+    return yield* find
+  }).pipe(
+    Effect.tapCause((cause) =>
+      Effect.sync(() => {
+        failed = cause
+      })
+    ),
+    turn.withPermit
+  )
+  return yield* Effect.cachedWithTTL(attempt, (exit) =>
+    Exit.isSuccess(exit) ? Duration.infinity : Duration.zero
+  )
+})

@@ -4,8 +4,8 @@ import * as fs from "node:fs/promises"
 import { dirname } from "node:path"
 import { promisify } from "node:util"
 import { Effect } from "effect"
-import { isNoRoom } from "./foundOnce.ts"
 import { flushed, type IoError, io, ioSync, syncFolder } from "./fsio.ts"
+import { isNoRoom } from "./remedy.ts"
 
 const openLater = promisify(sync.open)
 

@@ -4,7 +4,6 @@ import { join } from "node:path"
 import { Effect } from "effect"
 import { diskLimitBytes, fileLimit, megabytes } from "../../contract/domain/Limits.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import {
   IoError,
   io,
@@ -17,6 +16,7 @@ import {
   removeTree
 } from "../disk/fsio.ts"
 import { mountOf } from "../disk/mountTable.ts"
+import { foundOnce, isNoRoom } from "../disk/remedy.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
 import { runTool } from "../host/runTool.ts"
 import type { TreeSize } from "./copyTree.ts"

@@ -1,12 +1,12 @@
 /** The ports of the host that its programs have, found by binding them for a moment. */
 import { createSocket } from "node:dgram"
-import * as fs from "node:fs/promises"
 import { createServer, isIPv6 } from "node:net"
-import { Effect, Option, Result } from "effect"
+import { Effect, Result } from "effect"
 import { NetAddress } from "effect/net"
 import { portText } from "../../contract/domain/Allocation.ts"
 import type { TakenPort } from "../../contract/domain/NodeMessages.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
+import { holderOf, nameOf } from "./procfs.ts"
 
 export interface Busy extends TakenPort {
   readonly protocol: "TCP" | "UDP"
@@ -74,63 +74,14 @@ const kernelForm = (ip: string): string | undefined => {
   ).join("")
 }
 
-const isWildcard = (kernel: string) => /^0+$/.test(kernel)
-
-const LISTENING = "0A"
-
-export const socketInodes = (table: string, { ip, port, protocol }: Wanted): ReadonlyArray<string> => {
-  const wanted = kernelForm(ip) ?? ""
-  return table
-    .split("\n")
-    .slice(1)
-    .flatMap((line) => {
-      const [, local = "", , state, , , , , , inode = ""] = line.trim().split(/\s+/)
-      const [address = "", number = ""] = local.split(":")
-      const covers = address === wanted || isWildcard(address) || isWildcard(wanted)
-      const isOne =
-        covers && Number.parseInt(number, 16) === port && (protocol === "UDP" || state === LISTENING)
-      return isOne && inode !== "0" ? [inode] : []
-    })
-}
-
-const read = (path: string) =>
-  Effect.orElseSucceed(
-    Effect.tryPromise(() => fs.readFile(path, "utf8")),
-    () => ""
-  )
-
-const list = (path: string) =>
-  Effect.orElseSucceed(
-    Effect.tryPromise(() => fs.readdir(path)),
-    () => []
-  )
-
-const hasSocket = (pid: string, sockets: ReadonlySet<string>) =>
-  Effect.gen(function* () {
-    for (const name of yield* list(`/proc/${pid}/fd`)) {
-      const link = yield* Effect.orElseSucceed(
-        Effect.tryPromise(() => fs.readlink(`/proc/${pid}/fd/${name}`)),
-        () => ""
-      )
-      if (sockets.has(link)) return true
-    }
-    return false
-  })
-
 const withHolder = Effect.fnUntraced(function* (busy: Wanted): Effect.fn.Return<Busy> {
-  const tables = busy.protocol === "TCP" ? ["tcp", "tcp6"] : ["udp", "udp6"]
-  const texts = yield* Effect.forEach(tables, (table) => read(`/proc/net/${table}`))
-  const sockets = new Set(
-    texts.flatMap((text) => socketInodes(text, busy)).map((inode) => `socket:[${inode}]`)
-  )
-  if (sockets.size === 0) return busy
-  const pids = (yield* list("/proc")).filter((name) => /^\d+$/.test(name))
-  const pid = yield* Effect.findFirst(pids, (one) => hasSocket(one, sockets)).pipe(
-    Effect.map(Option.getOrUndefined),
-    Effect.timeoutOrElse({ duration: SEARCH, orElse: () => Effect.undefined })
+  const { ip, port, protocol } = busy
+  const pid = yield* Effect.timeoutOrElse(
+    holderOf({ address: kernelForm(ip) ?? "", port, udp: protocol === "UDP" }),
+    { duration: SEARCH, orElse: () => Effect.undefined }
   )
   if (pid === undefined) return busy
-  const name = cleanText((yield* read(`/proc/${pid}/comm`)).trim())
+  const name = cleanText(nameOf(pid))
   return { ...busy, holder: `${name === "" ? "a program" : name} (pid ${pid})` }
 })
 

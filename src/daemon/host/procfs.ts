@@ -160,13 +160,13 @@ export const readNetwork = (
   return { rx_bytes, tx_bytes }
 }
 
-/** The tables of sockets, and the state of the sockets that wait: for connections (TCP), for anything (UDP). */
-const SOCKETS = [
-  { file: "tcp", state: "0A", udp: false },
-  { file: "tcp6", state: "0A", udp: false },
-  { file: "udp", state: "07", udp: true },
-  { file: "udp6", state: "07", udp: true }
-] as const
+/** A UDP socket, or a TCP socket that waits for connections. */
+interface Socket {
+  /** The address as the kernel writes it: words of four bytes, the last byte first. */
+  readonly address: string
+  readonly port: number
+  readonly udp: boolean
+}
 
 /** Bytes of each table of sockets, and open files of a server, that are examined: the server decides how many there are. */
 const MAX_TABLE_BYTES = 256 * 1024
@@ -184,6 +184,29 @@ const readTable = (path: string): string => {
     closeSync(file)
   }
 }
+
+const LISTENING = "0A"
+
+/** Returns sockets of the network namespace of a process, by the target of the links in `/proc/<pid>/fd`. */
+function* socketsOf(pid: number | "self", isWanted: (socket: Socket) => boolean) {
+  const found = new Map<string, Socket>()
+  for (const file of ["tcp", "tcp6", "udp", "udp6"]) {
+    yield
+    const udp = file.startsWith("udp")
+    const table = ifThere(() => readTable(`/proc/${pid}/net/${file}`)) ?? ""
+    for (const line of table.split("\n").slice(1)) {
+      const [, local = "", , state, , , , , , inode = ""] = line.trim().split(/\s+/)
+      const [address = "", port = ""] = local.split(":")
+      const socket = { address, port: Number.parseInt(port, 16), udp }
+      if ((udp || state === LISTENING) && inode !== "0" && isWanted(socket)) {
+        found.set(`socket:[${inode}]`, socket)
+      }
+    }
+  }
+  return found
+}
+
+const isWildcard = (address: string) => /^0+$/.test(address)
 
 function* filesOf(pid: number): Generator<string> {
   const path = `/proc/${pid}/fd`
@@ -204,24 +227,13 @@ export const readBoundToAll = (
   pids: ReadonlyArray<number>
 ): Effect.Effect<ReadonlyArray<{ readonly port: number; readonly udp: boolean }>> =>
   inSlices(function* () {
-    const sockets = new Map<string, { readonly port: number; readonly udp: boolean }>()
-    for (const { file, state, udp } of SOCKETS) {
-      yield
-      const table = ifThere(() => readTable(`/proc/${pids[0]}/net/${file}`)) ?? ""
-      for (const line of table.split("\n").slice(1)) {
-        const [, local = "", , found, , , , , , inode = ""] = line.trim().split(/\s+/)
-        const [, port] = /^0+:([0-9A-F]{4})$/.exec(local) ?? []
-        if (port !== undefined && found === state) {
-          sockets.set(`socket:[${inode}]`, { port: Number.parseInt(port, 16), udp })
-        }
-      }
-    }
+    const sockets = yield* socketsOf(pids[0] ?? 0, ({ address }) => isWildcard(address))
     const own = new Map<string, { readonly port: number; readonly udp: boolean }>()
     let open = 0
     for (const pid of sockets.size === 0 ? [] : pids) {
       for (const link of filesOf(pid)) {
-        const one = sockets.get(link)
-        if (one !== undefined) own.set(`${one.port}/${one.udp}`, one)
+        const { port, udp } = sockets.get(link) ?? {}
+        if (port !== undefined && udp !== undefined) own.set(`${port}/${udp}`, { port, udp })
         open++
         if (open > MAX_OPEN) return [...own.values()]
         yield
@@ -229,3 +241,22 @@ export const readBoundToAll = (
     }
     return [...own.values()]
   })
+
+/** Returns a process that has a port at an address in the kernel's form, if this service may know it. */
+export const holderOf = ({ address: wanted, port, udp }: Socket): Effect.Effect<number | undefined> =>
+  inSlices(function* () {
+    const sockets = yield* socketsOf("self", (socket) => {
+      const covers = socket.address === wanted || isWildcard(socket.address) || isWildcard(wanted)
+      return covers && socket.port === port && socket.udp === udp
+    })
+    for (const pid of sockets.size === 0 ? [] : allPids()) {
+      for (const link of filesOf(pid)) {
+        if (sockets.has(link)) return pid
+        yield
+      }
+    }
+    return undefined
+  })
+
+/** Returns the name of a process, if it lives. */
+export const nameOf = (pid: number): string => readOrUndefined(`/proc/${pid}/comm`)?.trim() ?? ""

@@ -202,7 +202,7 @@ export const prepareBase = Effect.fnUntraced(function* (given: Omit<Preparation,
   const { definition } = given.spec
   const install = definition.install_script
   const kind = yield* given.runtime.kindFor(definition)
-  yield* given.runtime.prepare(definition, given.log.write, given.steps.pull)
+  yield* given.runtime.ensureImage(definition, given.log.write, given.steps.pull)
   const user = yield* given.runtime.userFor(definition, { software: definition.software })
   const at: Preparation = { ...given, user, given: given.spec, spec: specFor(kind, given.spec) }
   if (install === null || install.skip_scripts) return undefined

@@ -77,7 +77,7 @@ const runFileWork = Effect.fnUntraced(
     // The image of an old base may have been removed. Unknown while the engine is down.
     const kind = yield* Effect.option(runtime.kindFor(spec.definition))
     if (kind._tag === "Some") {
-      yield* steps.watched(runtime.ensureImage(spec.definition, steps.pull), onSteps)
+      yield* steps.watched(runtime.ensureImage(spec.definition, undefined, steps.pull), onSteps)
     }
     const keepsFiles = (work === "reinstall" && spec.definition.save) || work === "upgrade"
     // Unknown while the engine is down: the next start sets the owner.

@@ -4,20 +4,17 @@ import { join } from "node:path"
 import { Deferred, Effect, Layer, Option, Schedule, Schema } from "effect"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "../disk/fsio.ts"
-import { TOOL_ENV } from "../helper/Helper.ts"
 import { bootId, readProc, readUid } from "../host/procfs.ts"
-import { spawnChild } from "../host/runTool.ts"
 import { CGROUP_LIMITS, openCgroups } from "./cgroup.ts"
-import { type ChildEnvOptions, inheritedEnv } from "./childEnv.ts"
-import { makeFifo, relayEnded, startRelay } from "./consoleRelay.ts"
 import { KILLED, type ProcessExit } from "./exitReason.ts"
-import { awaitBegin, makePrivateFolders } from "./isolatedStart.ts"
-import { type IsolationOptions, type Isolations, openIsolation } from "./isolation.ts"
+import { launchProcess } from "./isolatedStart.ts"
+import { type Isolation, type IsolationOptions, openIsolation } from "./isolation.ts"
 import { makeJobUsers, startJob } from "./jobs.ts"
+import { type ChildEnvOptions, inheritedEnv } from "./launchPlan.ts"
+import { makeFifo, relayEnded, startRelay } from "./processConsole.ts"
 import { exitOf, type HostParts, killAll, killAllOf, makeRun, sweep } from "./processRun.ts"
 import { makeProcessTable, ownProcesses } from "./processTable.ts"
-import { type Adopted, type Launch, LaunchFailed, noUsers, Runtime } from "./Runtime.ts"
-import { onTerminal, startTerminal, TERMINAL_ENV } from "./terminal.ts"
+import { type Adopted, type Launch, LaunchFailed, noUsers, Runtime, type RuntimeOffer } from "./Runtime.ts"
 
 export interface ProcessRuntimeOptions extends ChildEnvOptions {
   /** Identity of the node and its data folder; marks every process of the node. */
@@ -64,52 +61,32 @@ const recordedExit = (folder: string): Effect.Effect<number | undefined> =>
   )
 
 const start = Effect.fnUntraced(
-  function* (parts: HostParts, isolations: Isolations, options: ProcessRuntimeOptions, launch: Launch) {
-    const isolation = yield* isolations.current
-    if (isolation.refused !== undefined) return yield* isolation.refused
-    const { folder, server_id, terminal = false, token } = launch
+  function* (parts: HostParts, isolation: Isolation, launch: Launch) {
+    const { argv, cwd, env, folder, server_id, terminal = false, token } = launch
     const given = launch.user?.own === true ? launch.user : undefined
     const user =
       isolation.users === undefined ? undefined : (given ?? (yield* isolation.users.assign(server_id)))
     for (const path of [runPath(folder), exitPath(folder), inputPath(folder)]) yield* removeTree(path)
     yield* io("write the exit file", () => fs.writeFile(exitPath(folder), NO_EXIT, { mode: 0o600 }))
-    const own = yield* makePrivateFolders(folder, user)
-    const group =
-      parts.cgroups === undefined
-        ? ""
-        : join(yield* parts.cgroups.prepare(server_id, launch.limits), "cgroup.procs")
+    const { cgroups } = parts
+    const procs =
+      cgroups === undefined ? "" : join(yield* cgroups.prepare(server_id, launch.limits), "cgroup.procs")
     yield* makeFifo(inputPath(folder))
     // Opened for reading and writing, so that the server never sees the end of its input.
     const input = yield* openFile(inputPath(folder), constants.O_RDWR)
     // Programs may reopen their descriptors, for example /dev/stdin.
     if (user !== undefined) yield* io("set the owner of the console", () => input.chown(user.uid, user.gid))
-    const inherited = inheritedEnv(options)
-    const relays = parts.cgroups === undefined ? undefined : yield* parts.cgroups.relays
-    const { output, relay } = yield* startRelay({ folder, group: relays, env: inherited, user })
-    const held = terminal
-      ? yield* startTerminal({ input: input.fd, output, group: relays, level: isolation.level, user })
-      : undefined
-    const env = {
-      ...(terminal ? TERMINAL_ENV : {}),
-      ...inherited,
-      HOME: launch.cwd,
-      TMPDIR: isolation.temporaryOf(own.temporary),
-      ...launch.env,
-      MUSTER_NODE: options.node,
-      MUSTER_SERVER: server_id
-    }
-    const { argv, cwd } = launch
+    const group = cgroups === undefined ? undefined : yield* cgroups.relays
+    const { output, relay } = yield* startRelay({ folder, group, env: parts.inherited, user })
     const shown = (launch.shared ?? []).filter(({ target }) => target === undefined)
-    const begun = yield* isolation.begin({ folder, own, cwd, shown, argv, env, user })
     const helpers = 1 + isolation.above
-    const words = [runPath(folder), exitPath(folder), group, token, String(relay.pid), relay.start]
+    const words = [runPath(folder), exitPath(folder), procs, token, String(relay.pid), relay.start]
     const shim = ["/bin/sh", "-c", SHIM, "muster-shim", ...words, String(helpers), String(terminal)] as const
-    const shimmed = [...shim, ...begun.argv] as const
-    const child = yield* spawnChild(held === undefined ? shimmed : onTerminal(shimmed), {
-      cwd: folder,
-      // Only the marker: this environment stays visible for the lifetime of the server.
-      env: { ...TOOL_ENV, MUSTER_NODE: options.node, MUSTER_SERVER: server_id },
-      stdio: [held?.terminal ?? input.fd, held?.terminal ?? output, held?.terminal ?? output, begun.script]
+    const { begun, child } = yield* launchProcess(parts, isolation, {
+      ...{ argv, cwd, env, folder, group, output, shown, terminal, user },
+      name: server_id,
+      input: input.fd,
+      around: (isolated) => [...shim, ...isolated]
     })
     // Waits until the shim has written its record, so that later calls find the run.
     const record = yield* Effect.raceFirst(
@@ -122,7 +99,7 @@ const start = Effect.fnUntraced(
     // A process that ends at once also has a record, unless the write failed.
     const recorded = record ?? (yield* readRecord(folder))
     if (recorded === undefined) return yield* recordMissing(folder)
-    yield* awaitBegin(begun, child)
+    yield* begun
     const leader = { pid: child.pid, start: recorded.start }
     const code = Deferred.await(child.exited)
     return yield* makeRun(parts, launch, { leader, relay, helpers, terminal, code })
@@ -225,10 +202,10 @@ export const ProcessRuntime = {
         // The engine enforces the limits of containers.
         if (options.besideContainers !== true) yield* unlimited
         const inherited = inheritedEnv(options)
-        const isolations = yield* Effect.orDie(
+        const { current, users } = yield* Effect.orDie(
           openIsolation(options.isolation, options.node, inherited.PATH ?? "")
         )
-        const { current, users } = isolations
+        const usable = Effect.flatMap(current, (isolation) => isolation.refused ?? Effect.succeed(isolation))
         const kills = makeKeyedLock()
         const jobUsers = makeJobUsers(kills)
         const uidOf = (name: string) => jobUsers.uidOf(name) ?? users?.uidOf(name)
@@ -241,26 +218,30 @@ export const ProcessRuntime = {
             return kills.withLock(String(uid))(kill)
           })
         const parts: HostParts = {
+          node: options.node,
+          inherited,
           table: makeProcessTable(options.node, users && { uidOf, nameOf: users.nameOf }),
           cgroups: "cgroups" in found ? found.cgroups : undefined,
           killUser,
           started: undefined
         }
-        const lacksUids = () => users?.isExhausted() === true
         const began = (name: string) => Effect.sync(() => parts.started?.add(name))
-        const sweepOne = (server: string) => sweep(parts, server)
-        const jobs = { inherited, node: options.node, sweep: sweepOne, table: parts.table, users: jobUsers }
-        const offered = Effect.map(
-          Effect.option(current),
-          Option.filter(({ refused }) => refused === undefined)
-        )
         return Runtime.of({
-          kinds: Effect.map(offered, (found) => (Option.isSome(found) && !lacksUids() ? ["process"] : [])),
-          lacksUids: Effect.sync(lacksUids),
+          offer: Effect.map(Effect.option(current), (found): RuntimeOffer => {
+            const lacksUids = users?.isExhausted() === true
+            if (Option.isNone(found) || found.value.refused !== undefined) {
+              return { kinds: [], isolation: {}, notEnforced: [], lacksUids }
+            }
+            return {
+              kinds: lacksUids ? [] : ["process"],
+              isolation: { process: found.value.level },
+              notEnforced: parts.cgroups === undefined ? CGROUP_LIMITS : [],
+              lacksUids
+            }
+          }),
           kindFor: Effect.fnUntraced(function* ({ runtimes }) {
             if (!runtimes.includes("process")) return yield* containersOnly
-            const { refused } = yield* current
-            return refused === undefined ? ("process" as const) : yield* refused
+            return yield* Effect.as(usable, "process" as const)
           }),
           userFor: Effect.fnUntraced(function* (_, whom) {
             const given = (yield* current).users
@@ -270,22 +251,14 @@ export const ProcessRuntime = {
               : given.softwareUser(whom.software)
           }),
           users: users ?? noUsers,
-          isolation: Effect.map(
-            offered,
-            Option.match({ onNone: () => ({}), onSome: ({ level }) => ({ process: level }) })
-          ),
-          notEnforced: Effect.map(offered, (found) =>
-            Option.isSome(found) && parts.cgroups === undefined ? CGROUP_LIMITS : []
-          ),
-          prepare: () => Effect.void,
           ensureImage: () => Effect.void,
-          start: (launch) =>
-            Effect.andThen(
-              isLimited(launch) ? unlimited : Effect.void,
-              Effect.andThen(began(launch.server_id), start(parts, isolations, options, launch))
-            ),
+          start: Effect.fnUntraced(function* (launch) {
+            if (isLimited(launch)) yield* unlimited
+            yield* began(launch.server_id)
+            return yield* start(parts, yield* usable, launch)
+          }),
           adopt: (at) => Effect.andThen(began(at.server_id), adopt(parts, at, users !== undefined)),
-          sweep: sweepOne,
+          sweep: (server) => sweep(parts, server),
           alive: Effect.gen(function* () {
             // A pass over the processes may miss those that fork and end without a pause.
             yield* Effect.forEach(users?.formerOwners() ?? [], killUser, { concurrency: 8, discard: true })
@@ -293,11 +266,10 @@ export const ProcessRuntime = {
             parts.started = new Set([...(parts.started ?? []), ...names])
             return names
           }),
-          job: (job) =>
-            Effect.andThen(
-              began(job.name),
-              Effect.flatMap(current, (isolation) => startJob(job, { ...jobs, isolation }))
-            )
+          job: Effect.fnUntraced(function* (job) {
+            yield* began(job.name)
+            return yield* startJob(parts, yield* usable, jobUsers, job)
+          })
         })
       })
     )

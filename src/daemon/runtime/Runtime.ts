@@ -94,8 +94,6 @@ export interface Usage {
   readonly memory_bytes: number
   /** Processor time since the start, in ms of one thread. */
   readonly cpu_ms: number
-  /** Recent percent of one thread, if the runtime measures it. */
-  readonly cpu_percent?: number | undefined
   readonly uptime_ms: number
   /** Unset if the runtime cannot tell the traffic of this server from other traffic. */
   readonly network: { readonly rx_bytes: number; readonly tx_bytes: number } | undefined
@@ -184,29 +182,33 @@ export const noUsers: RuntimeUsers = {
   release: () => Effect.void
 }
 
+/** The offer of a node to servers. */
+export interface RuntimeOffer {
+  readonly kinds: ReadonlyArray<RuntimeKind>
+  /** The isolation of servers from this node and from each other, by runtime. */
+  readonly isolation: Isolation
+  /** The limits that are not enforced on plain processes. */
+  readonly notEnforced: ReadonlyArray<LimitName>
+  /** Whether a new server would get no uid, so that plain processes are not among `kinds`. */
+  readonly lacksUids: boolean
+}
+
 /** Runs servers as plain processes or containers, whose console is appended to `<folder>/console.log`. */
 export class Runtime extends Context.Service<
   Runtime,
   {
-    readonly kinds: Effect.Effect<ReadonlyArray<RuntimeKind>>
+    readonly offer: Effect.Effect<RuntimeOffer>
     kindFor(choice: RuntimeChoice): Effect.Effect<RuntimeKind, LaunchFailed>
     /** Returns the user of a server or its scripts, assigned if needed, unless it is the user of this service. */
     userFor(choice: RuntimeChoice, whom: RunFor): Effect.Effect<RunUser | undefined, LaunchFailed>
     /** The uids of servers that are plain processes. */
     readonly users: RuntimeUsers
-    /** The isolation of servers from this node and from each other, by runtime. */
-    readonly isolation: Effect.Effect<Isolation>
-    /** The limits that are not enforced on plain processes. */
-    readonly notEnforced: Effect.Effect<ReadonlyArray<LimitName>>
-    /** Whether a new server would get no uid, so that plain processes are not among `kinds`. */
-    readonly lacksUids: Effect.Effect<boolean>
-    prepare(
+    /** Pulls the image. Without `onOutput`, an image that is present stays, whatever the policy. */
+    ensureImage(
       choice: RuntimeChoice,
-      onOutput: (bytes: Uint8Array) => void,
+      onOutput?: (bytes: Uint8Array) => void,
       watch?: PullWatch
     ): Effect.Effect<void, LaunchFailed>
-    /** Pulls the image only if it is missing, without output. */
-    ensureImage(choice: RuntimeChoice, watch?: PullWatch): Effect.Effect<void, LaunchFailed>
     /** Starts a run; returns soon. A run that waits for its image has a `beginning`. */
     start(launch: Launch): Effect.Effect<Run, LaunchFailed>
     /** Adopts a run by its token, after a restart of this process. */

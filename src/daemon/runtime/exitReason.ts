@@ -9,8 +9,21 @@ export interface ProcessExit {
   /** Whether it ended with its machine or engine; it is no crash, and the code says nothing. */
   readonly with_host?: true
   /** The reason, if it is known. */
-  readonly why?: { readonly message: string; readonly code?: string; readonly next?: string }
+  readonly why?: Why
 }
+
+interface Why {
+  readonly message: string
+  readonly code?: string
+  readonly next?: string
+}
+
+/** Returns the fields of an error that are kept with the exit. */
+export const whyOf = ({ code, message, next }: Why): Why => ({
+  message,
+  ...(code === undefined ? {} : { code }),
+  ...(next === undefined ? {} : { next })
+})
 
 /** The exit code after a kill from outside that was not recorded. */
 export const KILLED = 137

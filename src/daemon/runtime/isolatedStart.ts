@@ -7,8 +7,10 @@ import { Deferred, Effect, Schedule, type Scope } from "effect"
 import type { ProcessIsolation } from "../../contract/domain/Node.ts"
 import { type IoError, io, lstat, mountTable, openFile, removeTree } from "../disk/fsio.ts"
 import { isIn, type MountEntry, mountOf } from "../disk/mountTable.ts"
-import type { Child } from "../host/runTool.ts"
+import { TOOL_ENV } from "../helper/Helper.ts"
+import { type Child, spawnChild } from "../host/runTool.ts"
 import { type Cover, NO_PROGRAM, type Private, type Shown, scriptText } from "./isolationScript.ts"
+import { onTerminal, startTerminal, TERMINAL_ENV } from "./processConsole.ts"
 import { LaunchFailed, noProgram, type RunUser } from "./Runtime.ts"
 import type { Programs } from "./reachable.ts"
 
@@ -172,10 +174,12 @@ export const makePrivateFolders = Effect.fnUntraced(function* (folder: string, u
   const own: Private = { temporary: yield* make(temporary, false), log: yield* make(log, true) }
   return own
 })
+
 /** The interval between two checks whether a process has begun, in ms. */
 const POLL_INTERVAL = 2
 
-export const awaitBegin = Effect.fnUntraced(function* (started: Started, child: Child) {
+/** Waits until the isolation of a process is complete. */
+const awaitBegin = Effect.fnUntraced(function* (started: Started, child: Child) {
   yield* Effect.raceFirst(
     Effect.repeat(Effect.sync(started.hasBegun), {
       until: (begun) => begun,
@@ -191,4 +195,56 @@ export const awaitBegin = Effect.fnUntraced(function* (started: Started, child: 
     })
   }
   yield* started.clear
+})
+
+/** The isolation of processes by one level. */
+export interface Level {
+  readonly level: ProcessIsolation
+  readonly begin: Begin
+  /** Returns the path of the temporary folder as the process sees it. */
+  temporaryOf(folder: string): string
+}
+
+export interface ProcessStart extends Omit<Start, "own"> {
+  /** The server or job, which marks its processes. */
+  readonly name: string
+  readonly terminal: boolean
+  readonly input: number | "pipe"
+  readonly output: number | "pipe"
+  /** The group of the holder of a terminal. */
+  readonly group?: string | undefined
+  /** Returns the command that runs the isolated program. Default: the program. */
+  readonly around?: (argv: Started["argv"]) => Started["argv"]
+}
+
+/** Starts a process. `begun` waits until its isolation is complete; `holder` has the streams of a terminal. */
+export const launchProcess = Effect.fnUntraced(function* (
+  { inherited, node }: { readonly inherited: Readonly<Record<string, string>>; readonly node: string },
+  isolation: Level,
+  { around = (argv) => argv, group, input, name, output, terminal, ...start }: ProcessStart
+) {
+  const { cwd, folder, user } = start
+  const own = yield* makePrivateFolders(folder, user)
+  const marker = { MUSTER_NODE: node, MUSTER_SERVER: name }
+  const env = {
+    ...(terminal ? TERMINAL_ENV : {}),
+    ...inherited,
+    HOME: cwd,
+    TMPDIR: isolation.temporaryOf(own.temporary),
+    ...start.env,
+    ...marker
+  }
+  const started = yield* isolation.begin({ ...start, own, env })
+  const held = terminal
+    ? yield* startTerminal({ input, output, group, level: isolation.level, user })
+    : undefined
+  const [from, to] = held === undefined ? [input, output] : [held.terminal, held.terminal]
+  const argv = around(started.argv)
+  const child = yield* spawnChild(held === undefined ? argv : onTerminal(argv), {
+    cwd: folder,
+    // Only the marker: this environment stays visible for the lifetime of the process.
+    env: { ...TOOL_ENV, ...marker },
+    stdio: [from, to, to, started.script]
+  })
+  return { child, holder: held?.holder, begun: awaitBegin(started, child) }
 })

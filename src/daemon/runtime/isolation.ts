@@ -6,7 +6,6 @@ import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect, Option, type Schema } from "effect"
 import type { ProcessIsolation } from "../../contract/domain/Node.ts"
-import { foundOnce, isNoRoom } from "../disk/foundOnce.ts"
 import {
   IoError,
   io,
@@ -18,8 +17,9 @@ import {
   removeTree
 } from "../disk/fsio.ts"
 import { isIn } from "../disk/mountTable.ts"
+import { foundOnce, isNoRoom } from "../disk/remedy.ts"
 import { runTool } from "../host/runTool.ts"
-import { type Begin, hasNamespaces, type Machine, makeBegin } from "./isolatedStart.ts"
+import { type Begin, hasNamespaces, type Level, type Machine, makeBegin } from "./isolatedStart.ts"
 import type { Cover } from "./isolationScript.ts"
 import { openProcessUsers, type ProcessUsers, type UidRange } from "./ProcessUsers.ts"
 import { LaunchFailed, type RunUser } from "./Runtime.ts"
@@ -40,15 +40,11 @@ export interface IsolationOptions {
   /** See {@link openProcessUsers}. */
   readonly claimsDir?: string
 }
-export interface Isolation {
-  readonly level: ProcessIsolation
+export interface Isolation extends Level {
   readonly refused: LaunchFailed | undefined
   readonly users: ProcessUsers | undefined
   /** The number of processes above the program, from the one that runs `Started.argv`. */
   readonly above: number
-  /** Returns the path of the temporary folder as the process sees it. */
-  temporaryOf(folder: string): string
-  readonly begin: Begin
 }
 /** The isolation of a node, which a full disk hides. */
 export interface Isolations {

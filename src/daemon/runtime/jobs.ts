@@ -1,54 +1,35 @@
 import { Deferred, Effect } from "effect"
 import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
-import { TOOL_ENV } from "../helper/Helper.ts"
 import { readProc } from "../host/procfs.ts"
-import { spawnChild } from "../host/runTool.ts"
-import { awaitBegin, makePrivateFolders } from "./isolatedStart.ts"
+import { launchProcess } from "./isolatedStart.ts"
 import type { Isolation } from "./isolation.ts"
-import { ownProcesses, type ProcessTable, signalOwn } from "./processTable.ts"
+import { type HostParts, sweep } from "./processRun.ts"
+import { ownProcesses, signalOwn } from "./processTable.ts"
 import { type Job, LaunchFailed, type RunningJob } from "./Runtime.ts"
-import { onTerminal, startTerminal, TERMINAL_ENV } from "./terminal.ts"
 
 /** The time for remaining output after the end, in ms; another process may hold the pipe open. */
 const OUTPUT_GRACE = 300
 
-const PIPES = { input: "pipe", output: "pipe", group: undefined } as const
-
 /** The uids of running jobs; jobs of one software share a uid. */
-export interface JobUsers {
-  /** Returns the uid of a job that no other job shares, so that all processes with the uid are its own. */
-  readonly uidOf: (name: string) => number | undefined
-  /** Waits while the processes of the uid are killed. */
-  readonly add: (name: string, uid: number) => Effect.Effect<void>
-  readonly remove: (name: string) => void
-}
-
-export const makeJobUsers = (kills: KeyedLock): JobUsers => {
+export const makeJobUsers = (kills: KeyedLock) => {
   const uids = new Map<string, number>()
   return {
-    uidOf: (name) => {
+    /** Returns the uid of a job that no other job shares, so that all processes with the uid are its own. */
+    uidOf: (name: string): number | undefined => {
       const uid = uids.get(name)
       const sharing = [...uids.values()].filter((other) => other === uid)
       return sharing.length === 1 ? uid : undefined
     },
-    add: (name, uid) => kills.withLock(String(uid))(Effect.sync(() => uids.set(name, uid))),
-    remove: (name) => uids.delete(name)
+    /** Waits while the processes of the uid are killed. */
+    add: (name: string, uid: number) => kills.withLock(String(uid))(Effect.sync(() => uids.set(name, uid))),
+    remove: (name: string) => uids.delete(name)
   }
-}
-
-export interface JobOptions {
-  readonly inherited: Readonly<Record<string, string>>
-  readonly node: string
-  readonly sweep: (name: string) => Effect.Effect<void>
-  readonly isolation: Isolation
-  readonly table: ProcessTable
-  readonly users: JobUsers
 }
 
 /** Starts a job with pipes to this process; the end of the scope kills it and its descendants. */
 export const startJob = Effect.fnUntraced(
-  function* (job: Job, { inherited, isolation, node, sweep, table, users }: JobOptions) {
-    if (isolation.refused !== undefined) return yield* isolation.refused
+  function* (parts: HostParts, isolation: Isolation, users: ReturnType<typeof makeJobUsers>, job: Job) {
+    const { argv, cwd, env, folder, name, scratch, terminal = false } = job
     const user = isolation.users === undefined ? undefined : job.user
     if (isolation.users !== undefined && user?.own !== true) {
       return yield* new LaunchFailed({
@@ -56,39 +37,24 @@ export const startJob = Effect.fnUntraced(
         next: "reinstall the server"
       })
     }
-    const { argv, cwd, folder, name, scratch } = job
-    const own = yield* makePrivateFolders(folder, user)
-    const marker = { MUSTER_NODE: node, MUSTER_SERVER: name }
-    const env = {
-      ...(job.terminal === true ? TERMINAL_ENV : {}),
-      ...inherited,
-      HOME: cwd,
-      TMPDIR: isolation.temporaryOf(own.temporary),
-      ...job.env,
-      ...marker
-    }
     const shown = scratch === undefined ? [] : [{ path: scratch, read_only: false }]
     const end = Effect.andThen(
-      sweep(name),
+      sweep(parts, name),
       Effect.sync(() => users.remove(name))
     )
     const { child, streams } = yield* Effect.acquireRelease(
       Effect.gen(function* () {
-        const begun = yield* isolation.begin({ folder, own, cwd, shown, argv, env, user })
         if (user !== undefined) yield* users.add(name, user.uid)
-        const held =
-          job.terminal === true ? yield* startTerminal({ ...PIPES, level: isolation.level, user }) : undefined
-        const each = held?.terminal ?? "pipe"
-        const spawned = yield* spawnChild(held === undefined ? begun.argv : onTerminal(begun.argv), {
-          cwd: folder,
-          env: { ...TOOL_ENV, ...marker },
-          stdio: [each, each, each, begun.script]
+        const { begun, child, holder } = yield* launchProcess(parts, isolation, {
+          ...{ argv, cwd, env, folder, name, shown, terminal, user },
+          input: "pipe",
+          output: "pipe"
         })
-        const streams = held?.holder ?? spawned
+        const streams = holder ?? child
         streams.process.stdout?.on("data", job.onOutput)
-        if (held === undefined) streams.process.stderr?.on("data", job.onOutput)
-        yield* awaitBegin(begun, spawned)
-        return { child: spawned, streams }
+        if (holder === undefined) streams.process.stderr?.on("data", job.onOutput)
+        yield* begun
+        return { child, streams }
       }).pipe(
         Effect.scoped,
         Effect.onError(() => end)
@@ -112,7 +78,7 @@ export const startJob = Effect.fnUntraced(
           stdin?.write(`${line}\n`)
         }),
       signal: (signal) =>
-        Effect.map(table.members(name, leader, 0), (procs) => {
+        Effect.map(parts.table.members(name, leader, 0), (procs) => {
           signalOwn(ownProcesses(procs, leader, isolation.above).own, leader, signal)
         })
     }

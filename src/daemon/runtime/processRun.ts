@@ -8,11 +8,10 @@ import { repeatable } from "../helper/Helper.ts"
 import { bootUptimeMillis, type Proc, readBoundToAll, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
 import { runTool } from "../host/runTool.ts"
 import { CGROUP_LIMITS, type Cgroups } from "./cgroup.ts"
-import { type Relay, relayEnded } from "./consoleRelay.ts"
 import { KILLED, type ProcessExit } from "./exitReason.ts"
+import { INTERRUPT, type Relay, relayEnded } from "./processConsole.ts"
 import { type Leader, ownProcesses, type ProcessTable, signalOwn, signalProcess } from "./processTable.ts"
 import { ConsoleInputFailed, type Launch, type Run } from "./Runtime.ts"
-import { INTERRUPT } from "./terminal.ts"
 
 /** The wait for a full pipe: 8 times 50 ms. */
 const fullPipeRetry = Schedule.max([Schedule.spaced(50), Schedule.recurs(8)])
@@ -67,6 +66,10 @@ const KILL_TIMEOUT = 10_000
 
 /** The host facilities of the runtime. */
 export interface HostParts {
+  /** The identity of the node, which marks its processes. */
+  readonly node: string
+  /** The variables that every process has. */
+  readonly inherited: Readonly<Record<string, string>>
   readonly table: ProcessTable
   /** Absent if limits cannot be enforced. */
   readonly cgroups: Cgroups | undefined

@@ -3,22 +3,22 @@
  * take ten times as long.
  */
 
-import { randomUUID } from "node:crypto"
 import * as fs from "node:fs"
 import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
-import { type IoError, ioSync, lstat, makeFolder, orMissing, orWarn } from "../disk/fsio.ts"
+import {
+  IoError,
+  ioSync,
+  lstat,
+  lstatSync,
+  makeFolder,
+  makePassage,
+  orMissing,
+  orWarn
+} from "../disk/fsio.ts"
 
 /** The folder in which all daemons of a host claim their uids. Empty after a boot, when no server runs. */
 export const CLAIMS = "/run/muster/uids"
-
-export interface UidClaims {
-  isForeign(uid: number): Effect.Effect<boolean, IoError>
-  /** Claims a uid on this host; false if another node has it, or had it when this one was opened. */
-  claim(uid: number, name: string): Effect.Effect<boolean, IoError>
-  release(uid: number): Effect.Effect<void, IoError>
-  readonly previous: ReadonlyMap<number, string>
-}
 
 const Claim = Schema.fromJsonString(
   Schema.Struct({ node: Schema.String, data_dir: Schema.String, name: Schema.String })
@@ -26,7 +26,7 @@ const Claim = Schema.fromJsonString(
 type Claim = typeof Claim.Type
 const decodeClaim = Schema.decodeUnknownOption(Claim)
 
-/** Creates a file or a link; false if there is one. */
+/** Creates a file; false if there is one. */
 const create = (what: string, run: () => void) =>
   ioSync(what, run).pipe(
     Effect.as(true),
@@ -44,20 +44,10 @@ const readIfThere = (path: string) => (fs.existsSync(path) ? fs.readFileSync(pat
 
 /** Makes the folder of the claims, which servers cannot list whatever the umask; a link in its place is an error. */
 const makeShared = Effect.fnUntraced(function* (path: string) {
-  yield* makeFolder(path)
-  const { O_DIRECTORY, O_NOFOLLOW, O_RDONLY } = fs.constants
-  yield* Effect.acquireUseRelease(
-    ioSync(`open ${path}`, () => fs.openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)),
-    (folder) =>
-      Effect.flatMap(
-        ioSync(`stat ${path}`, () => fs.fstatSync(folder)),
-        ({ mode }) =>
-          (mode & 0o7777) === 0o711
-            ? Effect.void
-            : ioSync(`set permissions of ${path}`, () => fs.fchmodSync(folder, 0o711))
-      ),
-    (folder) => Effect.ignore(ioSync(`close ${path}`, () => fs.closeSync(folder)))
-  )
+  if ((yield* lstatSync(path))?.isSymbolicLink()) {
+    return yield* new IoError({ code: "ELOOP", message: `${path} is a link` })
+  }
+  yield* makePassage(path)
 })
 
 /** Opens the claims of a `node`, which names its data folder, too. Calls must not overlap. */
@@ -88,25 +78,6 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
       ? Effect.succeed(found === "unreadable")
       : Effect.map(lstat(found.data_dir), (folder) => folder !== undefined)
 
-  /** Puts a complete claim in place by `put`, because another daemon may read it at any time. */
-  const write = (uid: number, name: string, put: (aside: string) => Effect.Effect<boolean, IoError>) => {
-    const aside = join(claimsDir, `${uid}.${randomUUID()}`)
-    const text = JSON.stringify({ node, data_dir: dataDir, name } satisfies Claim)
-    return ioSync(`claim uid ${uid}`, () => fs.writeFileSync(aside, text, { flag: "wx", mode: 0o600 })).pipe(
-      Effect.andThen(put(aside)),
-      Effect.ensuring(Effect.ignore(unlink(aside)))
-    )
-  }
-  const add = (uid: number, name: string) =>
-    write(uid, name, (aside) => create(`claim uid ${uid}`, () => fs.linkSync(aside, pathOf(uid))))
-  const replace = (uid: number, name: string) =>
-    write(uid, name, (aside) =>
-      Effect.as(
-        ioSync(`claim uid ${uid}`, () => fs.renameSync(aside, pathOf(uid))),
-        true
-      )
-    )
-
   /**
    * Removes the claim of a node whose data folder is gone. If a daemon is killed with the lock, the uid stays unused
    * until the next boot.
@@ -135,18 +106,27 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
     else if (!(yield* isOthers(found))) yield* removeLeft(Number(file))
   }
 
-  const claims: UidClaims = {
-    isForeign: (uid) => Effect.flatMap(read(uid), isForeign),
-    claim: Effect.fnUntraced(function* (uid, name) {
+  return {
+    isForeign: (uid: number) => Effect.flatMap(read(uid), isForeign),
+    /** Claims a uid on this host; false if another node has it, or had it when this one was opened. */
+    claim: Effect.fnUntraced(function* (uid: number, name: string) {
       const found = yield* read(uid)
-      if (found === undefined) return yield* add(uid, name)
-      // Other daemons do not remove it: the data folder of this node exists.
-      return isOwn(found) ? yield* replace(uid, name) : false
+      if (found !== undefined) {
+        // Other daemons do not remove it: the data folder of this node exists.
+        if (found === "unreadable" || !isOwn(found)) return false
+        if (found.name === name) return true
+        yield* unlink(pathOf(uid))
+      }
+      // Another daemon may read it before its end, or after the end of this daemon: it is in use, then.
+      const text = JSON.stringify({ node, data_dir: dataDir, name } satisfies Claim)
+      return yield* create(`claim uid ${uid}`, () =>
+        fs.writeFileSync(pathOf(uid), text, { flag: "wx", mode: 0o600 })
+      ).pipe(Effect.onError(() => Effect.ignore(unlink(pathOf(uid)))))
     }),
-    release: Effect.fnUntraced(function* (uid) {
+    release: Effect.fnUntraced(function* (uid: number) {
       if (isOwn(yield* read(uid))) yield* unlink(pathOf(uid))
     }),
+    /** The claims of the last run of this node, by uid. */
     previous
   }
-  return claims
 })

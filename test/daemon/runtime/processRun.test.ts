@@ -27,7 +27,14 @@ describe("process runtime: kills", () => {
     Effect.gen(function* () {
       const { reads, table } = counting()
       const kill = killAll(
-        { table, cgroups: undefined, killUser: () => Effect.void, started: undefined },
+        {
+          node: "node",
+          inherited: {},
+          table,
+          cgroups: undefined,
+          killUser: () => Effect.void,
+          started: undefined
+        },
         "server",
         {
           pid: 1,

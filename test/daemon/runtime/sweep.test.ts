@@ -7,6 +7,8 @@ import { type HostParts, sweep } from "../../../src/daemon/runtime/processRun.ts
 const host = (started: Set<string> | undefined) => {
   let passes = 0
   const parts: HostParts = {
+    node: "node",
+    inherited: {},
     table: {
       members: () =>
         Effect.sync(() => {

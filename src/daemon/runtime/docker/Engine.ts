@@ -1,7 +1,6 @@
 import { Agent, get, request } from "node:http"
 import type Docker from "dockerode"
 import { Context, Data, Effect, Layer } from "effect"
-import type { RuntimeKind } from "../../../contract/domain/Node.ts"
 
 /** A failed call to the Docker engine; without `status`, there was no response. */
 export class EngineError extends Data.TaggedError("EngineError")<{
@@ -187,11 +186,8 @@ export const orDone = <R>(
     error.status !== undefined && [304, 404, 409].includes(error.status) ? Effect.void : Effect.fail(error)
   )
 
-/** Returns the runtimes that the engine offers now, and logs the first result and every change. */
-export const makeOfferedRuntimes = (
-  engine: Engine["Service"],
-  optional: boolean
-): Effect.Effect<ReadonlyArray<RuntimeKind>> => {
+/** Returns whether the engine runs servers now, and logs the first result and every change. */
+export const makeIsOffered = (engine: Engine["Service"], optional: boolean): Effect.Effect<boolean> => {
   let before: boolean | undefined
   return Effect.gen(function* () {
     const found = yield* Effect.result(engine.ping)
@@ -203,6 +199,6 @@ export const makeOfferedRuntimes = (
       yield* isUp || (optional && before === undefined) ? Effect.logInfo(message) : Effect.logWarning(message)
       before = isUp
     }
-    return isUp ? ["docker"] : []
+    return isUp
   })
 }

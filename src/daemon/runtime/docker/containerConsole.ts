@@ -10,10 +10,10 @@ import {
   writeSync
 } from "node:fs"
 import { join } from "node:path"
-import { Deferred, Effect, Latch, Schema } from "effect"
+import { Effect, Latch, Schema } from "effect"
 import { endsOpen } from "../../console/consoleFiles.ts"
 import { type IoError, ioSync, orWarn, toIoError } from "../../disk/fsio.ts"
-import { attachContainer } from "./containerJob.ts"
+import { makeConnection } from "./containerJob.ts"
 import { destroy, Engine } from "./Engine.ts"
 import {
   frameReader,
@@ -27,8 +27,6 @@ import {
 
 /** The silence after which the console shows a line without an end, in ms: the log has its lines by then. */
 const OPEN_PAUSE = 100
-const ATTACH_PAUSE = 500
-
 const LogPositionJson = Schema.fromJsonString(
   Schema.Struct({ since: Schema.Int, count: Schema.Int, size: Schema.Int })
 )
@@ -201,31 +199,19 @@ export const openContainerConsole = Effect.fnUntraced(function* (
     })
   }).pipe(orWarn)
 
-  const attachTo = Effect.fnUntraced(function* (attached: Deferred.Deferred<void>) {
-    open.reset()
-    const { closed } = yield* attachContainer(id, terminal, (bytes, stream) => {
+  const connection = makeConnection(id, terminal, {
+    onBegin: open.reset,
+    onOutput: (bytes, stream) => {
       open.attached(stream, bytes)
       noteActivity()
-    })
-    yield* Deferred.succeed(attached, undefined)
-    yield* closed
-  }, Effect.scoped)
-
+    }
+  })
   /** Shows lines without an end, in the scope; returns once the container is attached to, or cannot be. */
-  const attach = Effect.gen(function* () {
-    const attached = yield* Deferred.make<void>()
-    yield* attachTo(attached).pipe(
-      Effect.catch((error) => Effect.logDebug(`console: ${error.message}`)),
-      Effect.andThen(Deferred.succeed(attached, undefined)),
-      Effect.andThen(Effect.sleep(ATTACH_PAUSE)),
-      Effect.forever,
-      Effect.forkScoped
-    )
-    yield* Effect.forkScoped(Effect.forever(showOpen))
-    yield* Deferred.await(attached)
-  }).pipe(Effect.provideService(Engine, engine))
+  const attach = Effect.andThen(Effect.forkScoped(Effect.forever(showOpen)), connection.keep).pipe(
+    Effect.provideService(Engine, engine)
+  )
 
-  return { follow, catchUp, attach }
+  return { follow, catchUp, attach, write: connection.write }
 })
 
 export type ContainerConsole = Effect.Success<ReturnType<typeof openContainerConsole>>

@@ -1,19 +1,21 @@
-import { Deferred, Effect, Semaphore } from "effect"
+import { Deferred, Effect, Exit } from "effect"
 import { orWarn } from "../../disk/fsio.ts"
 import type { ProcessExit } from "../exitReason.ts"
 import { ConsoleInputFailed, type RunningJob } from "../Runtime.ts"
 import { waitForExit } from "./containers.ts"
-import { destroy, Engine, onContainer, orDone } from "./Engine.ts"
+import { destroy, Engine, EngineError, onContainer, orDone } from "./Engine.ts"
 import { frameReader } from "./logFrames.ts"
 
 /** The time for remaining output after the end, in ms. */
 const OUTPUT_GRACE = 2000
 
+type OnOutput = (bytes: Uint8Array, stream: number) => void
+
 /** Attaches to a container before its start, so that no output is missed. */
 export const attachContainer = Effect.fnUntraced(function* (
   id: string,
   terminal: boolean,
-  onOutput: (bytes: Uint8Array, stream: number) => void
+  onOutput: OnOutput
 ) {
   const socket = yield* Effect.acquireRelease(
     onContainer(id, "attach to the container", (container, options) =>
@@ -61,58 +63,53 @@ export const runningJob = Effect.fnUntraced(function* (id: string, attached: Att
   return job
 })
 
+const ATTACH_PAUSE = 500
 /** Bytes that are queued for a server that does not read. */
 const MAX_QUEUED = 64 * 1024
 
 const closed = new ConsoleInputFailed({ why: "closed", message: "the console is closed" })
+const full = new ConsoleInputFailed({ why: "full", message: "the server does not read its console" })
 
 export const consoleClosed = Effect.fail(closed)
 
-const full = new ConsoleInputFailed({
-  why: "full",
-  message: "the server does not read its console"
-})
+/** Makes a connection to a container that is made again after each end. `onBegin`: before each attempt. */
+export const makeConnection = (
+  id: string,
+  terminal: boolean,
+  { onBegin, onOutput }: { readonly onBegin: () => void; readonly onOutput: OnOutput }
+) => {
+  let current = Deferred.makeUnsafe<NodeJS.ReadWriteStream, EngineError>()
+  const attempt = Effect.gen(function* () {
+    onBegin()
+    const made = yield* Effect.exit(attachContainer(id, terminal, onOutput))
+    const socket = Exit.map(made, (attached) => attached.socket)
+    yield* Deferred.done(current, socket)
+    yield* Exit.isSuccess(made) ? made.value.closed : Effect.logDebug("console: not attached", made.cause)
+    current = Deferred.makeUnsafe()
+  }).pipe(Effect.scoped)
 
-/** Writes to a container's input without waiting for the server. The end of the connection does not end the input. */
-export const makeContainerInput = Effect.fnUntraced(function* (id: string) {
-  const engine = yield* Engine
-  const lock = yield* Semaphore.make(1)
-  let socket: NodeJS.ReadWriteStream | undefined
-  let isReleased = false
+  /** Keeps the connection in the scope; returns once the container is attached to, or cannot be. */
+  const keep = Effect.gen(function* () {
+    const first = current
+    const over = new EngineError({ status: 404, message: "the container has ended" })
+    yield* Effect.addFinalizer(() => Deferred.fail(current, over))
+    yield* Effect.forkScoped(Effect.forever(Effect.andThen(attempt, Effect.sleep(ATTACH_PAUSE))))
+    yield* Effect.exit(Deferred.await(first))
+  })
 
-  const connect = onContainer(id, "attach to the console", (container, options) =>
-    container.attach({ stream: true, stdin: true, stdout: false, stderr: false, hijack: true, ...options })
-  ).pipe(
-    Effect.provideService(Engine, engine),
-    Effect.mapError(({ message, status }) =>
-      status === undefined ? new ConsoleInputFailed({ why: "away", message }) : closed
-    ),
-    Effect.map((stream) => {
-      const lost = () => {
-        if (socket === stream) socket = undefined
-      }
-      stream.on("error", lost)
-      stream.on("close", lost)
-      stream.resume() // no data arrives; flowing mode is needed to see the end
-      socket = stream
-      return stream
-    })
-  )
-
-  yield* Effect.addFinalizer(() =>
-    Effect.sync(() => {
-      isReleased = true
-      if (socket !== undefined) destroy(socket)
-    })
-  )
-
-  return (text: string): Effect.Effect<void, ConsoleInputFailed> =>
-    lock.withPermit(
-      Effect.gen(function* () {
-        if (isReleased) return yield* closed
-        const stream = socket ?? (yield* connect)
-        if ("writableLength" in stream && Number(stream.writableLength) > MAX_QUEUED) return yield* full
-        stream.write(text)
-      })
+  /** Writes to the input without waiting for the server. The end of the connection does not end the input. */
+  const write = (text: string): Effect.Effect<void, ConsoleInputFailed> =>
+    Effect.suspend(() => Deferred.await(current)).pipe(
+      Effect.mapError(({ message, status }) =>
+        status === undefined ? new ConsoleInputFailed({ why: "away", message }) : closed
+      ),
+      Effect.flatMap((socket) =>
+        "writableLength" in socket && Number(socket.writableLength) > MAX_QUEUED
+          ? full
+          : Effect.sync(() => socket.write(text))
+      ),
+      Effect.asVoid
     )
-})
+
+  return { keep, write }
+}

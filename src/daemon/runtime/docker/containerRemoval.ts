@@ -60,21 +60,24 @@ export const makeContainerRemoval = Effect.fnUntraced(function* (options: Contai
   const engine = yield* Engine
   const pending = new Set<string>()
 
-  const sweep = Effect.fnUntraced(function* (name: string) {
-    pending.delete(name)
-    yield* removeOwn(node, name).pipe(
-      Effect.catch((error) => {
-        if (optional && !engine.hasAnswered()) return Effect.logDebug(error.message)
-        // Warned once: a node without its engine has many servers to check.
-        const isFirst = pending.size === 0
-        pending.add(name)
-        const message = `containers are removed later: ${error.message}`
-        return (isFirst ? Effect.logWarning(message) : Effect.logDebug(message)).pipe(
-          Effect.annotateLogs({ server_id: name })
-        )
-      })
-    )
-  })
+  const sweep = Effect.fnUntraced(
+    function* (name: string) {
+      pending.delete(name)
+      yield* removeOwn(node, name).pipe(
+        Effect.catch((error) => {
+          if (optional && !engine.hasAnswered()) return Effect.logDebug(error.message)
+          // Warned once: a node without its engine has many servers to check.
+          const isFirst = pending.size === 0
+          pending.add(name)
+          const message = `containers are removed later: ${error.message}`
+          return (isFirst ? Effect.logWarning(message) : Effect.logDebug(message)).pipe(
+            Effect.annotateLogs({ server_id: name })
+          )
+        })
+      )
+    },
+    Effect.provideService(Engine, engine)
+  )
 
   const retry = Effect.gen(function* () {
     if (pending.size > 0) {

@@ -1,15 +1,14 @@
 import type { Container } from "dockerode"
-import { Clock, Deferred, Effect, Exit, Fiber, Schedule, Scope } from "effect"
+import { Clock, Deferred, Effect, Exit, Fiber, FiberHandle, Schedule, Scope } from "effect"
 import { appendConsoleLine } from "../../console/consoleFiles.ts"
 import { pidsOfContainer } from "../../host/procfs.ts"
-import { killedExit, type ProcessExit } from "../exitReason.ts"
+import { killedExit, type ProcessExit, whyOf } from "../exitReason.ts"
+import { INTERRUPT } from "../processConsole.ts"
 import type { Launch, LaunchFailed, Run } from "../Runtime.ts"
-import { INTERRUPT } from "../terminal.ts"
 import { type ConsoleOf, type ContainerConsole, openContainerConsole } from "./containerConsole.ts"
-import { consoleClosed, makeContainerInput } from "./containerJob.ts"
+import { consoleClosed } from "./containerJob.ts"
 import { writeContainerRecord } from "./containerRemoval.ts"
-import { makeContainerStats } from "./containerStats.ts"
-import { missingProgram, removeContainer, stateOf, waitForExit } from "./containers.ts"
+import { measure, missingProgram, removeContainer, stateOf, waitForExit } from "./containers.ts"
 import { Engine, type EngineError, orDone } from "./Engine.ts"
 
 interface PendingOptions {
@@ -40,19 +39,10 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     // Aborted: `kill` completes `ended` after the removal. A defect is logged, and there is no container.
     else if (made.cause.reasons.every((reason) => reason._tag === "Interrupt")) return
     else yield* Effect.logError("a container cannot be started", made.cause)
-    const { code, message, next } = failure?.error ?? {}
-    yield* Deferred.succeed(ended, {
-      ...noProcess,
-      ...(message === undefined
-        ? {}
-        : {
-            why: {
-              message,
-              ...(code === undefined ? {} : { code }),
-              ...(next === undefined ? {} : { next })
-            }
-          })
-    })
+    yield* Deferred.succeed(
+      ended,
+      failure === undefined ? noProcess : { ...noProcess, why: whyOf(failure.error) }
+    )
   })
   yield* Effect.forkIn(watch, scope)
 
@@ -86,7 +76,6 @@ const NOT_FOUND = 127
 const KILL_WARNING = 15_000
 /** The pause before a retry while the engine is down, in ms. */
 const RETRY_PAUSE = 500
-const retries = Schedule.max([Schedule.spaced(500), Schedule.recurs(10)])
 
 export type RunAt = Pick<Launch, "server_id" | "token" | "folder">
 
@@ -114,8 +103,7 @@ const neverBegan = Effect.fnUntraced(
     const why = `cannot be started: ${missing.message}`
     yield* Effect.logWarning(why)
     yield* appendConsoleLine(folder, why)
-    const { code, message } = missing
-    return { never_began: true, why: { message, ...(code === undefined ? {} : { code }) } } as const
+    return { never_began: true, why: whyOf(missing) } as const
   },
   (self) =>
     Effect.catch(self, (error) => Effect.as(Effect.logDebug(`end of the server: ${error.message}`), {}))
@@ -151,8 +139,6 @@ export const openContainerRun = Effect.fnUntraced(function* (
   let killRequested = false
   const state = yield* stateOf(id)
   const terminal = state?.terminal ?? false
-  const write = yield* Scope.provide(makeContainerInput(id), scope)
-  const figures = yield* makeContainerStats(id, scope)
   const started_at = Date.parse(state?.StartedAt ?? "")
 
   const follow = console.follow.pipe(
@@ -174,27 +160,27 @@ export const openContainerRun = Effect.fnUntraced(function* (
 
   const warn = (error: EngineError) => Effect.logWarning(error.message)
   const isDown = (error: EngineError) => error.status === undefined
-  const once = (what: string, run: (container: Container) => Promise<unknown>) =>
-    engine.call(what, (docker) => run(docker.getContainer(id))).pipe(orDone)
-  const send = (what: string, run: (container: Container) => Promise<unknown>) =>
-    once(what, run).pipe(Effect.retry({ schedule: retries, while: isDown }), Effect.catch(warn))
-  /** Sends once, and retries in the background while the engine is down. */
-  const sendEventually = (what: string, run: (container: Container) => Promise<unknown>) => {
-    const retrying = once(what, run).pipe(
+  const retrying = yield* Scope.provide(FiberHandle.make<void>(), scope)
+  /** Sends once. While the engine is down, it retries in the background until the next request. */
+  const send = (what: string, run: (container: Container) => Promise<unknown>) => {
+    const once = engine.call(what, (docker) => run(docker.getContainer(id))).pipe(orDone)
+    const later = once.pipe(
       Effect.retry({ schedule: Schedule.spaced(RETRY_PAUSE), while: isDown }),
-      Effect.catch(warn),
-      Effect.forkIn(scope)
+      Effect.catch(warn)
     )
-    return Effect.catch(once(what, run), (error) =>
-      Effect.andThen(warn(error), isDown(error) ? retrying : Effect.void)
-    ).pipe(Effect.asVoid)
+    return FiberHandle.clear(retrying).pipe(
+      Effect.andThen(once),
+      Effect.catch((error) =>
+        Effect.andThen(warn(error), isDown(error) ? FiberHandle.run(retrying, later) : Effect.void)
+      ),
+      Effect.asVoid
+    )
   }
 
-  const unpaused = engine
-    .call("unpause", (docker) => docker.getContainer(id).unpause())
-    .pipe(
-      Effect.ignore // usually it is not paused
-    )
+  const unpaused = FiberHandle.clear(retrying).pipe(
+    Effect.andThen(engine.call("unpause", (docker) => docker.getContainer(id).unpause())),
+    Effect.ignore // usually it is not paused
+  )
 
   const kill = Effect.gen(function* () {
     if (!(yield* Deferred.isDone(ended))) {
@@ -217,24 +203,23 @@ export const openContainerRun = Effect.fnUntraced(function* (
   }).pipe(withEngine)
 
   const input = (text: string) =>
-    Effect.flatMap(Deferred.isDone(ended), (over) => (over ? consoleClosed : write(text)))
+    Effect.flatMap(Deferred.isDone(ended), (over) => (over ? consoleClosed : console.write(text)))
 
   const run: Run = {
     ended: Deferred.await(ended),
     write: (line) => input(`${line}\n`),
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
-    signal: (signal) => sendEventually(`send ${signal}`, (container) => container.kill({ signal })),
+    signal: (signal) => send(`send ${signal}`, (container) => container.kill({ signal })),
     pause: send("pause", (container) => container.pause()),
     resume: unpaused,
     kill,
     pids: Effect.sync(() => (state?.Pid === undefined ? [] : pidsOfContainer(state.Pid, id))),
     usage: Effect.gen(function* () {
       if (yield* Deferred.isDone(ended)) return undefined
-      const found = yield* figures
+      const found = yield* measure(id)
       if (found === undefined) return undefined
-      const { at: _, ...usage } = found
-      return { ...usage, uptime_ms: Math.max(0, (yield* Clock.currentTimeMillis) - started_at) }
-    })
+      return { ...found, uptime_ms: Math.max(0, (yield* Clock.currentTimeMillis) - started_at) }
+    }).pipe(withEngine)
   }
   return run
 })

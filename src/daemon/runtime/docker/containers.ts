@@ -2,8 +2,8 @@
 import { uptime } from "node:os"
 import { Clock, Effect, Schedule, Schema } from "effect"
 import { KILLED, killedExit } from "../exitReason.ts"
-import { noProgram } from "../Runtime.ts"
-import { TERMINAL_SIZE } from "../terminal.ts"
+import { TERMINAL_SIZE } from "../processConsole.ts"
+import { noProgram, type Usage } from "../Runtime.ts"
 import {
   type ContainerPlan,
   type ContainerRules,
@@ -216,3 +216,43 @@ export const waitForExit = Effect.fnUntraced(function* (id: string, wasKilled: (
   const exit = state === undefined || state === "unknown" ? killedExit : yield* exitOf(id, state, wasKilled())
   return engineEnded ? { ...exit, with_host: true as const } : exit
 })
+
+const Counter = Schema.optionalKey(Schema.Finite)
+const Stats = Schema.Struct({
+  read: Schema.String,
+  memory_stats: Schema.Struct({
+    usage: Counter,
+    stats: Schema.optionalKey(Schema.Struct({ total_inactive_file: Counter, inactive_file: Counter }))
+  }),
+  cpu_stats: Schema.Struct({ cpu_usage: Schema.Struct({ total_usage: Schema.Finite }) }),
+  networks: Schema.optionalKey(
+    Schema.Record(Schema.String, Schema.Struct({ rx_bytes: Schema.Finite, tx_bytes: Schema.Finite }))
+  )
+})
+const decodeStats = Schema.decodeUnknownOption(Stats)
+
+/** Returns the figures of the engine's sample, unless it has none, as at a stop. */
+export const figuresOf = (sample: unknown): Omit<Usage, "uptime_ms"> | undefined => {
+  const read = decodeStats(sample)
+  if (read._tag === "None" || !(Date.parse(read.value.read) > 0)) return undefined
+  const { cpu_stats, memory_stats, networks = {} } = read.value
+  const { inactive_file, total_inactive_file } = memory_stats.stats ?? {}
+  // The page cache is reclaimable; cgroup v1 and v2 name it differently.
+  const cache = total_inactive_file ?? inactive_file ?? 0
+  const sum = (figure: "rx_bytes" | "tx_bytes") =>
+    Object.values(networks).reduce((total, figures) => total + figures[figure], 0)
+  return {
+    memory_bytes: Math.max(0, (memory_stats.usage ?? 0) - cache),
+    cpu_ms: cpu_stats.cpu_usage.total_usage / 1e6,
+    network: { rx_bytes: sum("rx_bytes"), tx_bytes: sum("tx_bytes") }
+  }
+}
+
+/** Measures a container, without the engine's wait for a second sample. */
+export const measure = (id: string) =>
+  onContainer(id, "read the stats of the container", (container, options) =>
+    container.stats({ stream: false, "one-shot": true, ...options })
+  ).pipe(
+    Effect.map(figuresOf),
+    Effect.catch((error) => Effect.as(Effect.logDebug(error.message), undefined))
+  )

@@ -16,23 +16,34 @@ export type Purpose = "servers" | "jobs"
 export const networkName = (node: string, suffix: string): string =>
   `muster-${createHash("sha256").update(node).digest("hex").slice(0, 12)}-${suffix}`
 
-/** Makes a bridge whose containers do not reach each other, unless it exists. */
-export const ensureBridge = Effect.fnUntraced(function* (
+/** The engine's option for the source address of a bridge. */
+const SOURCE = "com.docker.network.host_ipv4"
+
+/** Returns the address from which the traffic of a server must leave, if it matters. */
+export const outgoingAddress = (allocations: Allocations | undefined) =>
+  allocations?.force_outgoing_ip === true ? allocations.default.ip : undefined
+
+const listed = Effect.fnUntraced(function* (label: Readonly<Record<string, string>>) {
+  const engine = yield* Engine
+  const filters = { label: Object.entries(label).map(([key, value]) => `${key}=${value}`) }
+  return yield* engine.call("list networks", (docker, abortSignal) =>
+    docker.listNetworks({ filters, abortSignal })
+  )
+})
+
+/** Makes a bridge whose containers do not reach each other, unless it exists; returns its name. */
+const ensureBridge = Effect.fnUntraced(function* (
   name: string,
   labels: Readonly<Record<string, string>>,
   more: Readonly<Record<string, string>> = {}
 ) {
   const engine = yield* Engine
   const options = { ...more, [ICC]: "false" }
-  const found = yield* engine.call("list networks", (docker, abortSignal) =>
-    docker.listNetworks({
-      filters: { label: Object.entries(labels).map(([key, value]) => `${key}=${value}`) },
-      abortSignal
-    })
+  const isMade = (yield* listed(labels)).some(
+    ({ Name, Options }) =>
+      Name === name && Object.entries(options).every(([key, value]) => Options?.[key] === value)
   )
-  const matches = ({ Name, Options }: (typeof found)[number]) =>
-    Name === name && Object.entries(options).every(([key, value]) => Options?.[key] === value)
-  if (found.some(matches)) return
+  if (isMade) return name
   yield* engine.call(`make the network ${name}`, (docker, abortSignal) =>
     docker.createNetwork({
       Name: name,
@@ -43,97 +54,71 @@ export const ensureBridge = Effect.fnUntraced(function* (
       abortSignal
     })
   )
+  return name
 })
-
-/** Makes a network for servers and one for install jobs, isolated from each other and the engine's default bridge. */
-export const makeNodeNetworks = Effect.fnUntraced(function* (node: string) {
-  const engine = yield* Engine
-  const lock = yield* Semaphore.make(1)
-  const labelsOf = (purpose: Purpose) => ({ [LABEL.node]: node, [LABEL.network]: purpose })
-
-  const remove = Effect.gen(function* () {
-    if ((yield* listOwn(node)).length > 0) return
-    for (const purpose of ["servers", "jobs"] as const) {
-      yield* engine
-        .call("remove a network", (docker, abortSignal) =>
-          docker.getNetwork(networkName(node, purpose)).remove({ abortSignal })
-        )
-        .pipe(orDone)
-    }
-  })
-  return {
-    of: (purpose: Purpose) => {
-      const name = networkName(node, purpose)
-      return Effect.as(lock.withPermit(ensureBridge(name, labelsOf(purpose))), name)
-    },
-    removeUnused: Effect.suspend(() => (engine.hasAnswered() ? remove : Effect.void)).pipe(
-      Effect.provideService(Engine, engine)
-    )
-  }
-})
-
-/** The engine's option for the source address of a bridge. */
-const SOURCE = "com.docker.network.host_ipv4"
-
-/** Returns the address from which the traffic of a server must leave, if it matters. */
-export const outgoingAddress = (allocations: Allocations | undefined) =>
-  allocations?.force_outgoing_ip === true ? allocations.default.ip : undefined
-
-const nameOf = (node: string, address: string) => networkName(node, `from-${address}`)
 
 const refuse = (address: string, reason: string) =>
   new LaunchFailed({ message: `traffic cannot leave from ${address}: ${reason}` })
 
-/** Makes a bridge for each allocated address from which traffic leaves, on demand, and removes unused ones. */
-export const makeOutgoing = Effect.fnUntraced(function* (node: string) {
+/** Makes the bridge of an allocated address from which traffic leaves. */
+const ensureOutgoing = Effect.fnUntraced(function* (node: string, address: string) {
+  if (!isIPv4(address)) return yield* refuse(address, "only IPv4 addresses are supported")
+  if (address.startsWith("127.")) return yield* refuse(address, "it is a loopback address")
+  const labels = { [LABEL.node]: node, [LABEL.outgoing]: address }
+  return yield* ensureBridge(networkName(node, `from-${address}`), labels, { [SOURCE]: address })
+})
+
+/**
+ * Makes the networks of a node on demand: one for servers and one for install jobs, isolated from each other and from
+ * the engine's default bridge, unless one is `given`; and one for each address from which traffic leaves.
+ */
+export const makeNetworks = Effect.fnUntraced(function* (node: string, given: string | undefined) {
   const engine = yield* Engine
   const lock = yield* Semaphore.make(1)
-  /** Whether such networks may exist; an earlier process may have left some. */
+  /** Whether networks of addresses may exist; an earlier process may have left some. */
   let mayExist = true
 
-  const listed = Effect.fnUntraced(function* (label: ReadonlyArray<string>) {
-    const found = yield* engine.call("list networks", (docker, abortSignal) =>
-      docker.listNetworks({ filters: { label: [...label] }, abortSignal })
-    )
-    return found.filter(({ Labels }) => Labels?.[LABEL.node] === node && Labels[LABEL.outgoing] !== undefined)
-  })
+  const of = (purpose: Purpose) =>
+    given === undefined
+      ? lock.withPermit(
+          ensureBridge(networkName(node, purpose), { [LABEL.node]: node, [LABEL.network]: purpose })
+        )
+      : Effect.succeed(given)
 
-  const ensure = Effect.fnUntraced(function* (address: string) {
-    if (!isIPv4(address)) return yield* refuse(address, "only IPv4 addresses are supported")
-    if (address.startsWith("127.")) return yield* refuse(address, "it is a loopback address")
-    const labels = { [LABEL.node]: node, [LABEL.outgoing]: address }
-    const name = nameOf(node, address)
-    yield* ensureBridge(name, labels, { [SOURCE]: address })
-    return name
-  })
-
-  const tidy = Effect.gen(function* () {
-    if (!mayExist) return
-    const networks = yield* listed([`${LABEL.node}=${node}`])
-    const used = new Set((yield* listOwn(node)).map((container) => container.outgoing))
-    for (const { Id, Labels } of networks) {
-      if (used.has(Labels?.[LABEL.outgoing])) continue
-      yield* engine
-        .call("remove a network", (docker, abortSignal) => docker.getNetwork(Id).remove({ abortSignal }))
-        .pipe(orDone)
-    }
-    mayExist = networks.some(({ Labels }) => used.has(Labels?.[LABEL.outgoing]))
-  }).pipe(Effect.provideService(Engine, engine))
+  const tidy = Effect.fnUntraced(
+    function* (isEnd: boolean) {
+      if (!mayExist && !isEnd) return
+      const containers = yield* listOwn(node)
+      const used = new Set(containers.map(({ outgoing }) => outgoing))
+      const addresses: Array<string> = []
+      for (const { Id, Labels } of yield* listed({ [LABEL.node]: node })) {
+        if (Labels?.[LABEL.node] !== node) continue
+        const { [LABEL.outgoing]: address } = Labels
+        if (address !== undefined && used.has(address)) addresses.push(address)
+        else if (address !== undefined || (isEnd && containers.length === 0))
+          yield* engine
+            .call("remove a network", (docker, abortSignal) => docker.getNetwork(Id).remove({ abortSignal }))
+            .pipe(orDone)
+      }
+      mayExist = addresses.length > 0
+    },
+    lock.withPermit,
+    Effect.provideService(Engine, engine)
+  )
 
   return {
-    on: <A, E, R, E2, R2>(
-      address: string | undefined,
-      standard: Effect.Effect<string, E2, R2>,
-      make: (network: string) => Effect.Effect<A, E, R>
-    ) =>
+    of,
+    /** Makes a container of a server on its network, which is not removed meanwhile. */
+    on: <A, E, R>(address: string | undefined, make: (network: string) => Effect.Effect<A, E, R>) =>
       address === undefined
-        ? Effect.flatMap(standard, make)
+        ? Effect.flatMap(of("servers"), make)
         : lock.withPermit(
             Effect.suspend(() => {
               mayExist = true
-              return Effect.flatMap(ensure(address), make)
+              return Effect.flatMap(ensureOutgoing(node, address), make)
             })
           ),
-    tidy: lock.withPermit(tidy)
+    /** Removes the networks of addresses without containers. At the end of the node, also those for all servers. */
+    tidy
   }
 })

@@ -23,7 +23,7 @@ describe.runIf(withEngine)(`Docker runtime: registries with authentication${engi
           const config = join(yield* folder, "config.json")
           const { runtime } = yield* bench({ pull: "if-not-present", config })
           let log = ""
-          const prepare = runtime.prepare({ image, runtimes: ["docker"] }, (bytes) => {
+          const prepare = runtime.ensureImage({ image, runtimes: ["docker"] }, (bytes) => {
             log += Buffer.from(bytes).toString()
           })
           const withPassword = (password: string) =>
