@@ -4,36 +4,39 @@ import type { AuditEntry } from "../contract/domain/AuditEntry.ts"
 import { commandSettings } from "../shared/config/command.ts"
 import { command, followFlag, given, limitFlag, textFlag } from "./shared/command.ts"
 import { ask, askAgain, CommandClient, following } from "./shared/musterClient.ts"
-import { formatOf, jsonOf, type Listing, outputFlags, printList, rows } from "./shared/output.ts"
+import {
+  formatOf,
+  jsonOf,
+  type Listing,
+  outputFlags,
+  printList,
+  rows,
+  shownColumns,
+  wide
+} from "./shared/output.ts"
 import { sinceFlag, untilFlag } from "./shared/times.ts"
 
 const listing: Listing<AuditEntry> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "at", of: ({ at }) => at },
-    { name: "actor", of: ({ actor }) => actor.name },
-    { name: "action", of: ({ action }) => action },
-    {
-      name: "object",
-      of: ({ object: { count, id, kind, name } }) => {
-        if (id === null) return count === undefined ? "" : `${count} ${kind}s`
-        return name === undefined ? id : `${id} (${name})`
-      }
+  columns: {
+    at: ({ at }) => at,
+    actor: ({ actor }) => actor.name,
+    action: ({ action }) => action,
+    object: ({ object: { count, id, kind, name } }) => {
+      if (id === null) return count === undefined ? "" : `${count} ${kind}s`
+      return name === undefined ? id : `${id} (${name})`
     },
-    {
-      name: "result",
-      of: ({ result }) => ({
-        text: String(result.status),
-        color: result.status < 400 ? undefined : "red"
-      })
-    },
-    { name: "changes", of: ({ changes, reason }) => reason ?? changes.join(",") },
-    { name: "scope", wide: true, of: ({ actor }) => actor.scope ?? "" },
-    { name: "key", wide: true, of: ({ actor }) => actor.key_id ?? "" },
-    { name: "client", wide: true, of: ({ client }) => client ?? "" },
-    { name: "request", wide: true, of: ({ request_id }) => request_id ?? "" },
-    { name: "repeated", wide: true, of: ({ repeated }) => (repeated === undefined ? "" : String(repeated)) }
-  ]
+    result: ({ result }) => ({
+      text: String(result.status),
+      color: result.status < 400 ? undefined : "red"
+    }),
+    changes: ({ changes, reason }) => reason ?? changes.join(","),
+    scope: wide(({ actor }) => actor.scope ?? ""),
+    key: wide(({ actor }) => actor.key_id ?? ""),
+    client: wide(({ client }) => client ?? ""),
+    request: wide(({ request_id }) => request_id ?? ""),
+    repeated: wide(({ repeated }) => (repeated === undefined ? "" : String(repeated)))
+  }
 }
 
 const PAUSE = "2 seconds"
@@ -93,11 +96,11 @@ export const audit = command("audit", {
       return yield* printList(flags, listing, yield* entries(query, limit), "No entries.")
     }
     const format = formatOf(flags)
-    const columns = listing.columns.filter(({ wide }) => format === "wide" || wide !== true)
+    const columns = shownColumns(listing, format === "wide")
     const print = (entry: AuditEntry) => {
       if (format === "id") return Console.log(entry.id)
       if (format === "json" || format === "jsonl") return Console.log(jsonOf(entry))
-      return Console.log(rows([columns.map(({ of }) => of(entry))]))
+      return Console.log(rows([columns.map(([, of]) => of(entry))]))
     }
     const begin = query.since === undefined ? Date.now() : Date.parse(query.since)
     let seen: ReadonlySet<string> = new Set()

@@ -60,11 +60,11 @@ interface Row {
 
 const listing: Listing<Row> = {
   id: ({ name }) => name,
-  columns: [
-    { name: "name", of: ({ name }) => name },
-    { name: "url", of: ({ url }) => url },
-    { name: "current", of: ({ current }) => (current ? "yes" : "") }
-  ]
+  columns: {
+    name: ({ name }) => name,
+    url: ({ url }) => url,
+    current: ({ current }) => (current ? "yes" : "")
+  }
 }
 
 const list = command("list", {

@@ -61,10 +61,10 @@ const stateOf = ({ refusal, version }: DatabaseStatus): string => {
 
 const tables: Listing<DatabaseStatus["counts"][number]> = {
   id: ({ table }) => table,
-  columns: [
-    { name: "table", of: ({ table }) => table },
-    { name: "rows", of: ({ rows }) => String(rows) }
-  ]
+  columns: {
+    table: ({ table }) => table,
+    rows: ({ rows }) => String(rows)
+  }
 }
 
 const status = command("status", {

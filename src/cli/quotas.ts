@@ -4,7 +4,7 @@ import { type NamedQuota, QuotaName, type QuotaUse } from "../contract/domain/Qu
 import { wrongUsage } from "./shared/CommandError.ts"
 import { command, given, group, numberFlag } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { type Listing, listCommand, objectCommand, outputFlags, printOne } from "./shared/output.ts"
+import { type Listing, listCommand, objectCommand, outputFlags, printOne, wide } from "./shared/output.ts"
 import { confirm, yesFlag } from "./shared/terminal.ts"
 
 const quotaArgument = Argument.String("quota").pipe(Argument.withDescription("Name of the quota"))
@@ -16,25 +16,22 @@ const limits = {
   disk: ["max_disk", "Most disk, in MB: the sum of the disk limits", " MB"]
 } as const
 
-const column = (name: keyof QuotaUse) => ({
-  name,
-  of: (quota: NamedQuota) => {
-    const [field, , unit] = limits[name]
-    const most = quota[field]
-    return `${quota.used[name]}${most === undefined ? "" : ` of ${most}`}${unit}`
-  }
-})
+const useOf = (name: keyof QuotaUse) => (quota: NamedQuota) => {
+  const [field, , unit] = limits[name]
+  const most = quota[field]
+  return `${quota.used[name]}${most === undefined ? "" : ` of ${most}`}${unit}`
+}
 
 const listing: Listing<NamedQuota> = {
   id: ({ name }) => name,
-  columns: [
-    { name: "name", of: ({ name }) => name },
-    column("servers"),
-    column("memory"),
-    column("cpu"),
-    column("disk"),
-    { name: "created", wide: true, of: ({ created_at }) => created_at }
-  ]
+  columns: {
+    name: ({ name }) => name,
+    servers: useOf("servers"),
+    memory: useOf("memory"),
+    cpu: useOf("cpu"),
+    disk: useOf("disk"),
+    created: wide(({ created_at }) => created_at)
+  }
 }
 
 const maximum = (name: keyof typeof limits) => numberFlag(`max-${name}`, limits[name][1])

@@ -2,18 +2,18 @@ import { Argument, Command } from "effect/cli"
 import type { Software } from "../contract/domain/Software.ts"
 import { group } from "./shared/command.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { type Listing, listCommand, objectCommand } from "./shared/output.ts"
+import { type Listing, listCommand, objectCommand, wide } from "./shared/output.ts"
 import { reloadCommand } from "./shared/reloadCommand.ts"
 
 const listing: Listing<Software> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "id", of: ({ id }) => id },
-    { name: "name", of: ({ name }) => name },
-    { name: "runtimes", of: ({ runtimes }) => runtimes.join(",") },
-    { name: "images", wide: true, of: ({ images }) => Object.keys(images).join(",") },
-    { name: "invocation", wide: true, of: ({ process }) => process.invocation }
-  ]
+  columns: {
+    id: ({ id }) => id,
+    name: ({ name }) => name,
+    runtimes: ({ runtimes }) => runtimes.join(","),
+    images: wide(({ images }) => Object.keys(images).join(",")),
+    invocation: wide(({ process }) => process.invocation)
+  }
 }
 
 const list = listCommand(

@@ -15,11 +15,11 @@ import { note } from "./shared/terminal.ts"
 
 const listing: Listing<SettingView> = {
   id: ({ name }) => name,
-  columns: [
-    { name: "setting", of: ({ name }) => name },
-    { name: "value", of: ({ value }) => value ?? "(secret)" },
-    { name: "source", of: ({ source }) => source }
-  ]
+  columns: {
+    setting: ({ name }) => name,
+    value: ({ value }) => value ?? "(secret)",
+    source: ({ source }) => source
+  }
 }
 
 /** `muster config`: the settings that a running service has read. */

@@ -17,7 +17,8 @@ import {
   objectCommand,
   outputFlags,
   printList,
-  printOne
+  printOne,
+  wide
 } from "./shared/output.ts"
 import { confirm, note, yesFlag } from "./shared/terminal.ts"
 
@@ -58,34 +59,34 @@ const colors = { active: "green", retrying: "yellow", parked: "red" } as const
 
 const listing: Listing<Webhook> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "id", of: ({ id }) => id },
-    { name: "state", of: ({ state }) => ({ text: state, color: colors[state] }) },
-    { name: "topics", of: ({ topics }) => topics.join(",") },
-    { name: "format", of: ({ format }) => format },
-    { name: "url", of: ({ url }) => url },
-    { name: "blueprint", wide: true, of: ({ blueprint_id }) => blueprint_id ?? "" },
-    { name: "label", wide: true, of: ({ label }) => label ?? "" },
-    { name: "cursor", wide: true, of: ({ cursor }) => String(cursor) },
-    { name: "source", wide: true, of: ({ source }) => source },
-    { name: "failing since", wide: true, of: ({ failing_since }) => failing_since ?? "" },
-    { name: "failure", wide: true, of: ({ failure }) => failure ?? "" },
-    { name: "description", wide: true, of: ({ description }) => description ?? "" }
-  ]
+  columns: {
+    id: ({ id }) => id,
+    state: ({ state }) => ({ text: state, color: colors[state] }),
+    topics: ({ topics }) => topics.join(","),
+    format: ({ format }) => format,
+    url: ({ url }) => url,
+    blueprint: wide(({ blueprint_id }) => blueprint_id ?? ""),
+    label: wide(({ label }) => label ?? ""),
+    cursor: wide(({ cursor }) => String(cursor)),
+    source: wide(({ source }) => source),
+    "failing since": wide(({ failing_since }) => failing_since ?? ""),
+    failure: wide(({ failure }) => failure ?? ""),
+    description: wide(({ description }) => description ?? "")
+  }
 }
 
 const attempts: Listing<WebhookDelivery> = {
   id: ({ message_id }) => message_id,
-  columns: [
-    { name: "at", of: ({ at }) => at },
-    { name: "topic", of: ({ topic }) => topic },
-    { name: "server", of: ({ server_id }) => server_id ?? "" },
-    { name: "cursor", of: ({ cursor }) => (cursor === null ? "" : String(cursor)) },
-    { name: "status", of: ({ status }) => (status === undefined ? "" : String(status)) },
-    { name: "time", of: ({ duration_ms }) => `${duration_ms} ms` },
-    { name: "error", of: ({ error }) => ({ text: error ?? "", color: "red" }) },
-    { name: "message", wide: true, of: ({ message_id }) => message_id }
-  ]
+  columns: {
+    at: ({ at }) => at,
+    topic: ({ topic }) => topic,
+    server: ({ server_id }) => server_id ?? "",
+    cursor: ({ cursor }) => (cursor === null ? "" : String(cursor)),
+    status: ({ status }) => (status === undefined ? "" : String(status)),
+    time: ({ duration_ms }) => `${duration_ms} ms`,
+    error: ({ error }) => ({ text: error ?? "", color: "red" }),
+    message: wide(({ message_id }) => message_id)
+  }
 }
 
 const create = command("create", {
@@ -104,7 +105,10 @@ const create = command("create", {
     )
     const withSecret: Listing<typeof made> = {
       ...listing,
-      columns: [...listing.columns, { name: "secret", of: ({ secret }) => secret }]
+      columns: {
+        ...listing.columns,
+        secret: ({ secret }) => secret
+      }
     }
     yield* printOne(input, withSecret, made)
     yield* note("The secret is shown only now: keep it, to check signatures.")

@@ -3,7 +3,7 @@ import { Argument, Command } from "effect/cli"
 import type { BlueprintView } from "../../contract/domain/Blueprint.ts"
 import { command, group } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
-import { type Listing, listCommand, objectCommand } from "../shared/output.ts"
+import { type Listing, listCommand, objectCommand, wide } from "../shared/output.ts"
 import { reloadCommand } from "../shared/reloadCommand.ts"
 import { rolloutFlags, startRollout } from "../shared/rollout.ts"
 import { check } from "./check.ts"
@@ -12,20 +12,17 @@ const blueprintArgument = Argument.String("blueprint").pipe(Argument.withDescrip
 
 const listing: Listing<BlueprintView> = {
   id: ({ metadata }) => metadata.id,
-  columns: [
-    { name: "id", of: ({ metadata }) => metadata.id },
-    { name: "name", of: ({ metadata }) => metadata.name },
-    { name: "software", of: ({ server }) => `${server.software} ${server.version}` },
-    {
-      name: "memory",
-      of: ({ server }) =>
-        server.limits.memory_limit === undefined ? "" : `${server.limits.memory_limit} MiB`
-    },
-    { name: "saved", of: ({ save }) => (save ? "yes" : "no") },
-    { name: "type", wide: true, of: ({ metadata }) => metadata.type },
-    { name: "starts", wide: true, of: ({ start }) => (start === true ? "yes" : "no") },
-    { name: "image", wide: true, of: ({ server }) => server.image }
-  ]
+  columns: {
+    id: ({ metadata }) => metadata.id,
+    name: ({ metadata }) => metadata.name,
+    software: ({ server }) => `${server.software} ${server.version}`,
+    memory: ({ server }) =>
+      server.limits.memory_limit === undefined ? "" : `${server.limits.memory_limit} MiB`,
+    saved: ({ save }) => (save ? "yes" : "no"),
+    type: wide(({ metadata }) => metadata.type),
+    starts: wide(({ start }) => (start === true ? "yes" : "no")),
+    image: wide(({ server }) => server.image)
+  }
 }
 
 const PAGE = 1000

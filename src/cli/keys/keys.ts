@@ -5,7 +5,7 @@ import { commandSettings } from "../../shared/config/command.ts"
 import { settings as service } from "../../shared/config/service.ts"
 import { command, group } from "../shared/command.ts"
 import { only } from "../shared/named.ts"
-import { type Listing, outputFlags, printList } from "../shared/output.ts"
+import { type Listing, outputFlags, printList, wide } from "../shared/output.ts"
 import { confirm, isInteractive, yesFlag } from "../shared/terminal.ts"
 import { create } from "./create.ts"
 import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"
@@ -52,15 +52,15 @@ const stateText = ({ expires_at, revoked_at, state }: ShownKey): string => {
 
 const listing: Listing<ShownKey> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "id", of: ({ id }) => id },
-    { name: "scope", of: scopeOf },
-    { name: "state", of: stateText },
-    { name: "name", of: ({ name }) => name },
-    { name: "node", of: ({ node_id }) => node_id ?? "" },
-    { name: "seen", of: ({ last_seen_at }) => last_seen_at ?? "" },
-    { name: "created", wide: true, of: ({ created_at }) => created_at }
-  ]
+  columns: {
+    id: ({ id }) => id,
+    scope: scopeOf,
+    state: stateText,
+    name: ({ name }) => name,
+    node: ({ node_id }) => node_id ?? "",
+    seen: ({ last_seen_at }) => last_seen_at ?? "",
+    created: wide(({ created_at }) => created_at)
+  }
 }
 
 export const list = command("list", {

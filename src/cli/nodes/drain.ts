@@ -21,11 +21,11 @@ interface Leaving {
 
 const listing: Listing<Leaving> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "server", of: ({ server }) => server },
-    { name: "to", of: ({ to }) => to },
-    { name: "stays, because", of: ({ reason }) => withCommands(reason) }
-  ]
+  columns: {
+    server: ({ server }) => server,
+    to: ({ to }) => to,
+    "stays, because": ({ reason }) => withCommands(reason)
+  }
 }
 
 const isPlan = (answer: NodeDetail | DrainPlan): answer is DrainPlan => "migrations_total" in answer

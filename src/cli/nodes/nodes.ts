@@ -4,7 +4,7 @@ import { type Node, type NodeDetail, nodeState } from "../../contract/domain/Nod
 import { command, group, switchFlag } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { allNodes, nodeArgument, nodeNamed } from "../shared/named.ts"
-import { formatOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
+import { formatOf, type Listing, objectCommand, outputFlags, printList, wide } from "../shared/output.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 import { drain } from "./drain.ts"
 
@@ -16,34 +16,22 @@ const share = (used: number, all: number): string => `${gib(used)}/${gib(all)} G
 
 const listing: Listing<NodeDetail> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "id", of: ({ id }) => id },
-    { name: "name", of: ({ name }) => name },
-    { name: "location", of: ({ location }) => location },
-    { name: "state", of: nodeState },
-    { name: "servers", of: (node) => String(node.servers) },
-    {
-      name: "memory",
-      wide: true,
-      of: ({ capacity, committed }) => share(committed.memory_bytes, capacity.memory_bytes)
-    },
-    {
-      name: "disk",
-      wide: true,
-      of: ({ capacity, committed }) => share(committed.disk_bytes, capacity.disk_bytes)
-    },
-    { name: "ports free", wide: true, of: ({ ports_free }) => String(ports_free) },
-    { name: "load", wide: true, of: ({ usage }) => (usage === null ? "" : usage.load.toFixed(2)) },
-    {
-      name: "limits not enforced",
-      wide: true,
-      of: ({ not_enforced }) => (not_enforced ?? []).join(", ")
-    },
-    { name: "version", wide: true, of: ({ version }) => version },
-    { name: "seen", wide: true, of: ({ last_seen_at }) => last_seen_at ?? "" },
-    { name: "url", wide: true, of: ({ url }) => url },
-    { name: "unreachable", wide: true, of: ({ unreachable }) => unreachable ?? "" }
-  ]
+  columns: {
+    id: ({ id }) => id,
+    name: ({ name }) => name,
+    location: ({ location }) => location,
+    state: nodeState,
+    servers: (node) => String(node.servers),
+    memory: wide(({ capacity, committed }) => share(committed.memory_bytes, capacity.memory_bytes)),
+    disk: wide(({ capacity, committed }) => share(committed.disk_bytes, capacity.disk_bytes)),
+    "ports free": wide(({ ports_free }) => String(ports_free)),
+    load: wide(({ usage }) => (usage === null ? "" : usage.load.toFixed(2))),
+    "limits not enforced": wide(({ not_enforced }) => (not_enforced ?? []).join(", ")),
+    version: wide(({ version }) => version),
+    seen: wide(({ last_seen_at }) => last_seen_at ?? ""),
+    url: wide(({ url }) => url),
+    unreachable: wide(({ unreachable }) => unreachable ?? "")
+  }
 }
 
 const detailOf = (id: Node["id"]) => ask((muster) => muster.nodes.get({ params: { node: id } }))

@@ -6,7 +6,7 @@ import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { command, given, limitFlag, textFlag } from "../shared/command.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed, optionalServerArgument, serverNamed } from "../shared/named.ts"
-import { formatOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
+import { formatOf, type Listing, outputFlags, printList, tableOfItems, wide } from "../shared/output.ts"
 import { shortDuration, sinceFlag } from "../shared/times.ts"
 
 const restartOf = ({ restart }: CrashRecord): string => {
@@ -16,22 +16,19 @@ const restartOf = ({ restart }: CrashRecord): string => {
 
 const listing: Listing<CrashRecord> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "crashed", of: ({ crashed_at }) => crashed_at },
-    { name: "server", of: ({ server_id }) => server_id },
-    { name: "blueprint", of: ({ blueprint_id }) => blueprint_id },
-    { name: "reason", of: ({ reason }) => reason },
-    { name: "exit code", of: ({ exit_code }) => String(exit_code) },
-    {
-      name: "uptime",
-      of: ({ uptime_seconds }) => (uptime_seconds === null ? "" : shortDuration(uptime_seconds))
-    },
-    { name: "name", wide: true, of: ({ server_name }) => server_name ?? "" },
-    { name: "node", wide: true, of: ({ node_id }) => node_id },
-    { name: "version", wide: true, of: ({ version }) => version },
-    { name: "restart", wide: true, of: restartOf },
-    { name: "id", wide: true, of: ({ id }) => id }
-  ]
+  columns: {
+    crashed: ({ crashed_at }) => crashed_at,
+    server: ({ server_id }) => server_id,
+    blueprint: ({ blueprint_id }) => blueprint_id,
+    reason: ({ reason }) => reason,
+    "exit code": ({ exit_code }) => String(exit_code),
+    uptime: ({ uptime_seconds }) => (uptime_seconds === null ? "" : shortDuration(uptime_seconds)),
+    name: wide(({ server_name }) => server_name ?? ""),
+    node: wide(({ node_id }) => node_id),
+    version: wide(({ version }) => version),
+    restart: wide(restartOf),
+    id: wide(({ id }) => id)
+  }
 }
 
 const crashesOf = (text: string, query: { readonly limit: string }) =>

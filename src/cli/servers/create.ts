@@ -27,18 +27,15 @@ const gib = (bytes: number): string => `${(bytes / GIB).toFixed(1)} GiB`
 
 const candidates: Listing<NodeFit> = {
   id: ({ node_id }) => node_id,
-  columns: [
-    { name: "node", of: ({ node_id }) => node_id },
-    { name: "name", of: ({ node_name }) => node_name },
-    {
-      name: "fits",
-      of: ({ fits }) => ({ text: fits ? "yes" : "no", color: fits ? "green" : "red" })
-    },
-    { name: "memory free", of: ({ memory_free_bytes }) => gib(memory_free_bytes) },
-    { name: "disk free", of: ({ disk_free_bytes }) => gib(disk_free_bytes) },
-    { name: "ports free", of: ({ ports_free }) => String(ports_free) },
-    { name: "reason", of: ({ reason }) => reason ?? "" }
-  ]
+  columns: {
+    node: ({ node_id }) => node_id,
+    name: ({ node_name }) => node_name,
+    fits: ({ fits }) => ({ text: fits ? "yes" : "no", color: fits ? "green" : "red" }),
+    "memory free": ({ memory_free_bytes }) => gib(memory_free_bytes),
+    "disk free": ({ disk_free_bytes }) => gib(disk_free_bytes),
+    "ports free": ({ ports_free }) => String(ports_free),
+    reason: ({ reason }) => reason ?? ""
+  }
 }
 
 /** The service places the server on no node: the exit status is that of a lack of capacity. */

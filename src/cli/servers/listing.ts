@@ -12,7 +12,8 @@ import {
   type OutputOptions,
   outputFlags,
   printList,
-  tableOfItems
+  tableOfItems,
+  wide
 } from "../shared/output.ts"
 import { type Color, isTerminal } from "../shared/terminal.ts"
 import { DurationText, durationOf, shortDuration } from "../shared/times.ts"
@@ -36,20 +37,20 @@ const of =
 
 const listing: Listing<Server> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "id", of: ({ id }) => id },
-    { name: "name", of: ({ name }) => name ?? "" },
-    { name: "node", of: ({ node_name }) => node_name },
-    { name: "status", of: ({ status }) => statusCell(status) },
-    { name: "cpu", of: of(({ cpu_absolute }) => figure(cpu_absolute, percent)) },
-    { name: "cpu limit", wide: true, of: of(({ cpu_absolute_limit }) => limit(cpu_absolute_limit, percent)) },
-    { name: "memory", of: of(({ memory_bytes }) => figure(memory_bytes, mib)) },
-    { name: "limit", of: of(({ memory_limit_bytes }) => limit(memory_limit_bytes, mib)) },
-    { name: "disk", of: of(({ disk_bytes }) => figure(disk_bytes, mib)) },
-    { name: "received", wide: true, of: of(({ network }) => figure(network.rx_bytes, mib)) },
-    { name: "sent", wide: true, of: of(({ network }) => figure(network.tx_bytes, mib)) },
-    { name: "uptime", of: of(({ uptime }) => figure(uptime, (ms) => shortDuration(ms / 1000))) }
-  ]
+  columns: {
+    id: ({ id }) => id,
+    name: ({ name }) => name ?? "",
+    node: ({ node_name }) => node_name,
+    status: ({ status }) => statusCell(status),
+    cpu: of(({ cpu_absolute }) => figure(cpu_absolute, percent)),
+    "cpu limit": wide(of(({ cpu_absolute_limit }) => limit(cpu_absolute_limit, percent))),
+    memory: of(({ memory_bytes }) => figure(memory_bytes, mib)),
+    limit: of(({ memory_limit_bytes }) => limit(memory_limit_bytes, mib)),
+    disk: of(({ disk_bytes }) => figure(disk_bytes, mib)),
+    received: wide(of(({ network }) => figure(network.rx_bytes, mib))),
+    sent: wide(of(({ network }) => figure(network.tx_bytes, mib))),
+    uptime: of(({ uptime }) => figure(uptime, (ms) => shortDuration(ms / 1000)))
+  }
 }
 
 const cpuOf = ({ stats }: Server): number => stats?.cpu_absolute ?? -1
@@ -243,35 +244,25 @@ const runOf = ({ run }: Server): string =>
 
 export const servers: Listing<Server> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "id", of: ({ id }) => id },
-    { name: "name", of: ({ name }) => name ?? "" },
-    { name: "blueprint", of: ({ blueprint_id }) => blueprint_id },
-    { name: "status", of: stateCell },
-    { name: "node", of: ({ node_name }) => node_name },
-    { name: "address", of: address },
-    {
-      name: "saved",
-      of: ({ save }) => (save === false ? { text: "not saved", color: "yellow" } : save === true ? "yes" : "")
-    },
-    { name: "labels", of: labelsOf },
-    {
-      name: "software",
-      wide: true,
-      of: ({ software = "", version = "" }) => `${software} ${version}`.trim()
-    },
-    {
-      name: "memory",
-      wide: true,
-      of: ({ limits }) => (limits?.memory_limit === undefined ? "" : `${limits.memory_limit} MiB`)
-    },
-    { name: "outdated", wide: true, of: ({ definition }) => (definition?.outdated === true ? "yes" : "") },
-    { name: "pending", wide: true, of: ({ pending = [] }) => pending.join(",") },
-    { name: "run", wide: true, of: runOf },
-    { name: "expires", wide: true, of: ({ expires_at }) => expires_at ?? "" },
-    { name: "changed", wide: true, of: ({ updated_at }) => updated_at ?? "" },
-    { name: "condition", wide: true, of: conditionOf }
-  ]
+  columns: {
+    id: ({ id }) => id,
+    name: ({ name }) => name ?? "",
+    blueprint: ({ blueprint_id }) => blueprint_id,
+    status: stateCell,
+    node: ({ node_name }) => node_name,
+    address: address,
+    saved: ({ save }) =>
+      save === false ? { text: "not saved", color: "yellow" } : save === true ? "yes" : "",
+    labels: labelsOf,
+    software: wide(({ software = "", version = "" }) => `${software} ${version}`.trim()),
+    memory: wide(({ limits }) => (limits?.memory_limit === undefined ? "" : `${limits.memory_limit} MiB`)),
+    outdated: wide(({ definition }) => (definition?.outdated === true ? "yes" : "")),
+    pending: wide(({ pending = [] }) => pending.join(",")),
+    run: wide(runOf),
+    expires: wide(({ expires_at }) => expires_at ?? ""),
+    changed: wide(({ updated_at }) => updated_at ?? ""),
+    condition: wide(conditionOf)
+  }
 }
 
 /** Prints a server with all fields of {@link servers}, and returns it. */

@@ -121,16 +121,13 @@ export const send = command("send", {
 /** A server with the warnings of its node, which has to be called for them. */
 export const shownServer: Listing<Server> = {
   ...listing,
-  columns: [
+  columns: {
     ...listing.columns,
-    {
-      name: "warnings",
-      of: ({ stats }) => ({
-        text: (stats?.warnings ?? []).map(({ detail }) => detail).join("; "),
-        color: "yellow"
-      })
-    }
-  ]
+    warnings: ({ stats }) => ({
+      text: (stats?.warnings ?? []).map(({ detail }) => detail).join("; "),
+      color: "yellow"
+    })
+  }
 }
 
 export const show = objectCommand(

@@ -58,15 +58,20 @@ export interface OutputOptions {
   readonly json: boolean
 }
 
-/** A column of a table; `wide`: only with `-o wide`. */
-export interface Column<A> {
-  readonly name: string
-  readonly of: (item: A) => Cell
-  readonly wide?: true
+/** A column of a table. */
+interface Column<A> {
+  (item: A): Cell
+  /** Whether only `-o wide` shows the column in a table of several objects. */
+  readonly isWide?: true
 }
 
+/** Makes a column that only `-o wide` shows. */
+export const wide = <A>(of: (item: A) => Cell): Column<A> =>
+  Object.assign((item: A) => of(item), { isWide: true as const })
+
+/** How objects are shown: the columns by their names, and the object's id. */
 export interface Listing<A> {
-  readonly columns: ReadonlyArray<Column<A>>
+  readonly columns: Readonly<Record<string, Column<A>>>
   readonly id: (item: A) => string
 }
 
@@ -79,14 +84,15 @@ const escapeLines = (text: string): string => text.split("\n").map(escapeText).j
 
 export const formatOf = ({ json, output }: OutputOptions): OutputOptions["output"] => (json ? "json" : output)
 
-const shownColumns = <A>({ columns }: Listing<A>, isWide: boolean) =>
-  columns.filter(({ wide }) => isWide || wide !== true)
+/** The columns of a table, as pairs of a name and what it shows. */
+export const shownColumns = <A>({ columns }: Listing<A>, isWide: boolean) =>
+  Object.entries(columns).filter(([, column]) => isWide || column.isWide !== true)
 
 export const tableOfItems = <A>(listing: Listing<A>, items: ReadonlyArray<A>, isWide = false): string => {
   const columns = shownColumns(listing, isWide)
   return table(
-    columns.map(({ name }) => name),
-    items.map((item) => columns.map(({ of }) => of(item)))
+    columns.map(([name]) => name),
+    items.map((item) => columns.map(([, of]) => of(item)))
   )
 }
 
@@ -115,8 +121,8 @@ export const printOne = <A>(flags: OutputOptions, listing: Listing<A>, item: A):
   const format = formatOf(flags)
   if (format === "json") return Console.log(jsonOf(item, 2))
   if (format === "jsonl" || format === "id") return Console.log(linesOf(format, listing, [item]))
-  const fields = listing.columns.map(({ name, of }) => ({ name: `${name}:`, value: of(item) }))
-  return Console.log(rows(fields.flatMap(({ name, value }) => (isEmpty(value) ? [] : [[name, value]]))))
+  const fields = Object.entries(listing.columns).map(([name, of]): [string, Cell] => [`${name}:`, of(item)])
+  return Console.log(rows(fields.filter(([, value]) => !isEmpty(value))))
 }
 
 /** A command `list`, which reads objects and prints them. */

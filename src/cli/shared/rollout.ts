@@ -27,7 +27,8 @@ import {
   outputFlags,
   printList,
   printOne,
-  tableOfItems
+  tableOfItems,
+  wide
 } from "./output.ts"
 import { confirm, note, yesFlag } from "./terminal.ts"
 import { secondsFlag } from "./times.ts"
@@ -37,12 +38,12 @@ const textOf = (value: unknown): string =>
 
 export const changes: Listing<DefinitionChange> = {
   id: ({ path }) => path,
-  columns: [
-    { name: "path", of: ({ path }) => path },
-    { name: "from", of: ({ from }) => textOf(from) },
-    { name: "to", of: ({ to }) => textOf(to) },
-    { name: "needs", of: ({ needs }) => needs }
-  ]
+  columns: {
+    path: ({ path }) => path,
+    from: ({ from }) => textOf(from),
+    to: ({ to }) => textOf(to),
+    needs: ({ needs }) => needs
+  }
 }
 
 const NAMED = 10
@@ -69,36 +70,29 @@ const revisionText = ({ blueprint_id, from, servers, to }: RevisionChange): stri
 
 export const listing: Listing<Rollout> = {
   id: ({ id }) => id,
-  columns: [
-    { name: "id", of: ({ id }) => id },
-    { name: "state", of: ({ state }) => ({ text: state, color: state === "failed" ? "red" : undefined }) },
-    { name: "total", of: ({ total }) => String(total) },
-    { name: "done", of: ({ done }) => String(done) },
-    { name: "under way", of: ({ under_way }) => String(under_way) },
-    { name: "at next start", of: ({ waiting }) => String(waiting) },
-    { name: "failed", of: ({ failed_total }) => String(failed_total) },
-    { name: "not begun", of: (rollout) => String(notBegun(rollout)) },
-    { name: "created", of: ({ created_at }) => created_at },
-    { name: "by", wide: true, of: ({ created_by }) => created_by?.name ?? "" },
-    {
-      name: "selector",
-      wide: true,
-      of: ({ selector }) => selectorText(selector)
-    },
-    { name: "revisions", wide: true, of: ({ revisions }) => revisions.map(revisionText).join("; ") },
-    { name: "finished", wide: true, of: ({ finished_at }) => finished_at ?? "" },
-    { name: "parallel", wide: true, of: ({ max_parallel }) => String(max_parallel) },
-    { name: "restart", wide: true, of: ({ restart }) => restart },
-    { name: "on failure", wide: true, of: ({ on_failure }) => on_failure },
-    { name: "notify", wide: true, of: ({ notify }) => notify ?? "" },
-    { name: "reason", wide: true, of: ({ reason }) => withCommands(reason ?? "") },
-    {
-      name: "failures",
-      wide: true,
-      of: ({ failed }) =>
-        withCommands(failed.map(({ reason, server_id }) => `${server_id}: ${reason}`).join("; "))
-    }
-  ]
+  columns: {
+    id: ({ id }) => id,
+    state: ({ state }) => ({ text: state, color: state === "failed" ? "red" : undefined }),
+    total: ({ total }) => String(total),
+    done: ({ done }) => String(done),
+    "under way": ({ under_way }) => String(under_way),
+    "at next start": ({ waiting }) => String(waiting),
+    failed: ({ failed_total }) => String(failed_total),
+    "not begun": (rollout) => String(notBegun(rollout)),
+    created: ({ created_at }) => created_at,
+    by: wide(({ created_by }) => created_by?.name ?? ""),
+    selector: wide(({ selector }) => selectorText(selector)),
+    revisions: wide(({ revisions }) => revisions.map(revisionText).join("; ")),
+    finished: wide(({ finished_at }) => finished_at ?? ""),
+    parallel: wide(({ max_parallel }) => String(max_parallel)),
+    restart: wide(({ restart }) => restart),
+    "on failure": wide(({ on_failure }) => on_failure),
+    notify: wide(({ notify }) => notify ?? ""),
+    reason: wide(({ reason }) => withCommands(reason ?? "")),
+    failures: wide(({ failed }) =>
+      withCommands(failed.map(({ reason, server_id }) => `${server_id}: ${reason}`).join("; "))
+    )
+  }
 }
 
 export const rolloutFlags = {
@@ -187,7 +181,7 @@ const printPlan = Effect.fnUntraced(function* (
   const format = formatOf(flags)
   if (format === "json") return yield* Console.log(jsonOf(plan, 2))
   if (format === "jsonl" || format === "id") {
-    const planned = { id: ({ server_id }: (typeof plan.servers)[number]) => server_id, columns: [] }
+    const planned = { id: ({ server_id }: (typeof plan.servers)[number]) => server_id, columns: {} }
     return yield* printList(flags, planned, plan.servers, "")
   }
   const labelled = yield* labelledServers(blueprint_id === undefined ? {} : { blueprint_id })
