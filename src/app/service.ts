@@ -1,6 +1,6 @@
 import { join, resolve } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Duration, Effect, FileSystem, Layer, Option, Redacted, Schedule } from "effect"
+import { Effect, FileSystem, Layer, Option, Redacted, Schedule } from "effect"
 import { nearest } from "../contract/domain/nearest.ts"
 import { isLoopback, LOCAL_SOCKET } from "../contract/domain/transport.ts"
 import { BlueprintStore } from "../controlPlane/blueprints/BlueprintStore.ts"
@@ -203,20 +203,13 @@ export const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
     ...(certificate === undefined ? {} : { certificate })
   }
   const http = ServiceHttp({
-    host: settings.host,
-    port: settings.port,
-    ...(settings.fd === undefined ? {} : { fd: settings.fd }),
-    ...(tls === undefined ? {} : { tls }),
+    settings,
+    fd: settings.fd,
+    tls,
     localSocket: join(dataDir, LOCAL_SOCKET),
     system: { version, system: hostInfo() },
     inspection: { settings: yield* settingViews, log: recent.lines },
-    bodyLimit: settings.bodyLimit,
-    rateLimit: settings.rateLimit,
-    corsOrigins: settings.corsOrigins,
-    trustedProxies: settings.trustedProxies,
-    publicPages: settings.publicPages,
-    streams: yield* Effect.provide(streamLimits(settings), NodeServices.layer),
-    shutdownGrace: Duration.seconds(settings.shutdownGrace)
+    streams: yield* Effect.provide(streamLimits(settings), NodeServices.layer)
   })
   // The key exists before the service responds.
   const answering = Layer.unwrap(

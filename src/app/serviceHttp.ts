@@ -4,7 +4,6 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Duration, Effect, Layer } from "effect"
 import { HttpRouter } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import type { IpNetwork } from "effect/net"
 import { RateLimiter } from "effect/persistence"
 import { ApplicationApi, openApiDocuments } from "../contract/api/ApplicationApi.ts"
 import { AuditRecorder, ServerNameOf } from "../contract/domain/AuditedRequest.ts"
@@ -56,6 +55,7 @@ import { ServerIndex } from "../controlPlane/servers/list/ServerIndex.ts"
 import { NodeHandlers } from "../controlPlane/servers/nodeHttp.ts"
 import { RolloutsHandlers } from "../controlPlane/servers/rollouts/rolloutHttp.ts"
 import { WebhooksHandlers } from "../controlPlane/webhooks/http.ts"
+import type { ServiceSettings } from "../shared/config/service.ts"
 import { leanRequests } from "../shared/net/requestServices.ts"
 import type { Reloadable } from "../shared/work/Reloadable.ts"
 
@@ -103,26 +103,16 @@ const ServiceCredentials = Layer.effect(
 )
 
 export interface HttpOptions {
-  readonly host: string
-  readonly port: number
+  readonly settings: ServiceSettings
   /** A socket that listens already, in place of host and port. */
-  readonly fd?: number
+  readonly fd?: number | undefined
   /** With it, the server speaks HTTPS only. */
-  readonly tls?: Reloadable<TlsOptions>
-  /** Path of the unix socket for callers on this host, if any. */
-  readonly localSocket?: string
+  readonly tls: Reloadable<TlsOptions> | undefined
+  /** Path of the unix socket for callers on this host. */
+  readonly localSocket: string
   readonly system: SystemInfo
   readonly inspection: ServiceInspection
-  readonly bodyLimit: number
-  /** Requests a minute and key; 0: no limit. */
-  readonly rateLimit: number
-  readonly corsOrigins: ReadonlyArray<string>
-  readonly trustedProxies: ReadonlyArray<IpNetwork.IpNetwork>
   readonly streams: StreamLimits
-  /** The nodes on pages without a key; `banner`: neither ids nor addresses. */
-  readonly publicPages: "banner" | "all"
-  /** The time between `readyz` turning 503 and the end of the server. */
-  readonly shutdownGrace?: Duration.Duration
 }
 
 /** The documents are beside the bundle; the sources make one at its first request. */
@@ -156,7 +146,7 @@ const auditRecorder = Layer.mergeAll(
 )
 
 /** All routes with their pipeline; the caller provides the services. */
-export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
+const routes = ({ inspection, settings, system }: HttpOptions) => {
   const logRefusedRegistrations = makeLogRefusedRegistrations()
   return Layer.mergeAll(
     HttpApiBuilder.layer(ApplicationApi).pipe(
@@ -170,9 +160,9 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
         KeysHandlers,
         QuotasHandlers,
         AuditHandlers,
-        SystemHandlers(options.system, options.inspection),
-        PublicPagesHandlers(options.system, options.publicPages),
-        MetricsHandlers(options.system)
+        SystemHandlers(system, inspection),
+        PublicPagesHandlers(system, settings.publicPages),
+        MetricsHandlers(system)
       ]),
       Layer.provide([AuthorizationLayer, ReadableServersLayer, FailuresLayer, WritesLayer])
     ),
@@ -182,17 +172,17 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
     ),
     RevokedNodes,
     Layer.mergeAll(
-      OpenApiRoutes(options.system.version),
-      DocsRoutes(`Muster ${options.system.version}`),
+      OpenApiRoutes(system.version),
+      DocsRoutes(`Muster ${system.version}`),
       DashboardRoutes("Muster")
     ).pipe(Layer.provide(CachedPages))
   ).pipe(
     withPipeline({
       declared: [...routesOf(ApplicationApi), ...routesOf(NodeApi)],
       slsClients: true,
-      corsOrigins: options.corsOrigins,
-      trustedProxies: options.trustedProxies,
-      bodyLimit: options.bodyLimit,
+      corsOrigins: settings.corsOrigins,
+      trustedProxies: settings.trustedProxies,
+      bodyLimit: settings.bodyLimit,
       mostValues: MOST_VALUES,
       timeout: REQUEST_TIMEOUT,
       onResponse: ({ isKnown, params, route }, response) =>
@@ -201,7 +191,7 @@ export const routes = (options: Omit<HttpOptions, "host" | "port">) => {
           : Effect.void
     }),
     Layer.provide(auditRecorder),
-    Layer.provide(Authentication.layer({ rateLimit: options.rateLimit })),
+    Layer.provide(Authentication.layer({ rateLimit: settings.rateLimit })),
     Layer.provide([RateLimiter.layer, FailedLogins.layer(), ServiceCredentials]),
     Layer.provide(RateLimiter.layerStoreMemory)
   )
@@ -221,21 +211,18 @@ const keyEnds = Layer.effect(
 /** The HTTP server with all routes; `HttpServer` in the output has the port. {@link GracefulStop} describes its end. */
 export const ServiceHttp = (options: HttpOptions) =>
   Layer.suspend(() => {
+    const { settings } = options
     const server = makeNodeServer(options.tls)
     const stop = Layer.unwrap(
       Effect.map(StreamShutdown, ({ begin }) =>
         GracefulStop.onRelease(server, {
-          grace: options.shutdownGrace ?? Duration.zero,
+          grace: Duration.seconds(settings.shutdownGrace),
           endStreams: begin
         })
       )
     )
     // Released first: it accepts no connection while the server shuts down.
-    const local =
-      options.localSocket === undefined
-        ? Layer.empty
-        : Layer.effectDiscard(listenLocally(server, options.localSocket))
-    return local.pipe(
+    return Layer.effectDiscard(listenLocally(server, options.localSocket)).pipe(
       Layer.provideMerge(stop),
       Layer.provideMerge(HttpRouter.serve(routes(options), { disableLogger: true, disableListenLog: true })),
       Layer.provide(OpenStreams.layer(options.streams)),
@@ -245,13 +232,13 @@ export const ServiceHttp = (options: HttpOptions) =>
       Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
       Layer.provideMerge(
         NodeHttpServer.layer(() => server, {
-          host: options.host,
-          port: options.port,
+          host: settings.host,
+          port: settings.port,
           ...(options.fd === undefined ? {} : { fd: options.fd }),
           disablePreemptiveShutdown: true,
           websocket: webSocketOptions
         })
       ),
-      Layer.provide(HttpConnections.layer(server, { proxies: options.trustedProxies }))
+      Layer.provide(HttpConnections.layer(server, { proxies: settings.trustedProxies }))
     )
   })
