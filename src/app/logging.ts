@@ -32,17 +32,12 @@ export class RecentLog extends Context.Service<
 >()("muster/app/RecentLog") {
   static readonly layer = Layer.sync(RecentLog, () => {
     const lines: Array<string> = []
-    let oldest = 0
     return RecentLog.of({
       add: (line) => {
-        const kept = line.length > LONGEST ? `${line.slice(0, LONGEST - 1)}…` : line
-        if (lines.length < LINES) lines.push(kept)
-        else {
-          lines[oldest] = kept
-          oldest = (oldest + 1) % LINES
-        }
+        lines.push(line.length > LONGEST ? `${line.slice(0, LONGEST - 1)}…` : line)
+        if (lines.length > LINES) lines.shift()
       },
-      lines: Effect.sync(() => [...lines.slice(oldest), ...lines.slice(0, oldest)])
+      lines: Effect.sync(() => [...lines])
     })
   })
 }

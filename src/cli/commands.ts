@@ -10,9 +10,11 @@ const others = {
   servers: Effect.promise(() => import("./servers/servers.ts").then(({ servers }) => servers)),
   events: Effect.promise(() => import("./events.ts").then(({ events }) => events)),
   nodes: Effect.promise(() => import("./nodes/nodes.ts").then(({ nodes }) => nodes)),
-  blueprints: Effect.promise(() => import("./blueprints/blueprints.ts").then(({ blueprints }) => blueprints)),
+  blueprints: Effect.promise(() =>
+    import("./blueprints/definitions.ts").then(({ blueprints }) => blueprints)
+  ),
   rollouts: Effect.promise(() => import("./rollouts.ts").then(({ rollouts }) => rollouts)),
-  software: Effect.promise(() => import("./software.ts").then(({ software }) => software)),
+  software: Effect.promise(() => import("./blueprints/definitions.ts").then(({ software }) => software)),
   webhooks: Effect.promise(() => import("./webhooks.ts").then(({ webhooks }) => webhooks)),
   keys: Effect.promise(() => import("./keys/keys.ts").then(({ keys }) => keys)),
   quotas: Effect.promise(() => import("./quotas.ts").then(({ quotas }) => quotas)),

@@ -1,6 +1,6 @@
 import { Argument, Command } from "effect/cli"
-import { wrongUsage } from "./shared/CommandError.ts"
 import { command, group, limitFlag, switchFlag } from "./shared/command.ts"
+import { wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { selectionOf, selectorFlag } from "./shared/named.ts"
 import { objectCommand, outputFlags, printList, printOne } from "./shared/output.ts"

@@ -7,8 +7,8 @@ import {
   WebhookId,
   WebhookTopic
 } from "../contract/domain/Webhook.ts"
-import { CommandError, wrongUsage } from "./shared/CommandError.ts"
 import { command, given, group, switchFlag, textFlag } from "./shared/command.ts"
+import { CommandError, wrongUsage } from "./shared/failures.ts"
 import { lineIn } from "./shared/lineFile.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import {

@@ -12,34 +12,18 @@ export const unexpected = (response: HttpClientResponse.HttpClientResponse, desc
     reason: new HttpClientError.DecodeError({ request: response.request, response, description })
   })
 
-const readBounded = (response: HttpClientResponse.HttpClientResponse) =>
-  Effect.suspend(() => {
-    const chunks: Array<Uint8Array> = []
-    let size = 0
-    const largest = response.status >= 400 ? LARGEST_ERROR : LARGEST
-    return response.stream.pipe(
-      Stream.runForEach((chunk) => {
-        size += chunk.length
-        chunks.push(chunk)
-        return size > largest
-          ? Effect.fail(unexpected(response, `the body exceeds ${largest} bytes`))
-          : Effect.void
-      }),
-      Effect.catchIf(
-        ({ reason }) => reason._tag === "EmptyBodyError",
-        () => Effect.void
-      ),
-      Effect.map(() => {
-        const body = new Uint8Array(size)
-        let at = 0
-        for (const chunk of chunks.splice(0)) {
-          body.set(chunk, at)
-          at += chunk.length
-        }
-        return body.buffer
-      })
-    )
-  })
+const readBounded = (response: HttpClientResponse.HttpClientResponse) => {
+  const largest = response.status >= 400 ? LARGEST_ERROR : LARGEST
+  return response.stream.pipe(
+    Stream.catchIf(
+      ({ reason }) => reason._tag === "EmptyBodyError",
+      () => Stream.empty
+    ),
+    Stream.limitBytes(largest, () => Stream.fail(unexpected(response, `the body exceeds ${largest} bytes`))),
+    Stream.mkUint8Array,
+    Effect.map(({ buffer }) => buffer)
+  )
+}
 
 /** The body is read once: the derived client reads it as bytes. */
 const withBoundedBody = (

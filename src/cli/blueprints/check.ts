@@ -9,8 +9,8 @@ import {
 } from "../../controlPlane/blueprints/definitions.ts"
 import { type Problem, printable } from "../../controlPlane/blueprints/parse/problem.ts"
 import { blueprintWarnings } from "../../controlPlane/blueprints/views.ts"
-import { CommandError } from "../shared/CommandError.ts"
 import { command, textFlag } from "../shared/command.ts"
+import { CommandError } from "../shared/failures.ts"
 import { note, paint } from "../shared/terminal.ts"
 
 const kinds = ["blueprints", "software"] as const

@@ -19,8 +19,9 @@ import { describeDatabase } from "../../shared/config/DatabaseUrl.ts"
 import { StartError } from "../../shared/config/StartError.ts"
 import { loadServiceSettings } from "../../shared/config/service.ts"
 import { switchFlag } from "../shared/command.ts"
-import { ask, CommandClient, type CommandTarget } from "../shared/musterClient.ts"
+import { ask, CommandClient } from "../shared/musterClient.ts"
 import { serversOf } from "../shared/named.ts"
+import type { CommandTarget } from "../shared/target.ts"
 
 export const databaseFlag = switchFlag(
   "database",

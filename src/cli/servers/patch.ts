@@ -12,8 +12,8 @@ import {
   OverridesInput,
   RestartOverrides
 } from "../../contract/domain/Overrides.ts"
-import { wrongUsage } from "../shared/CommandError.ts"
 import { command, severalFlag, textFlag } from "../shared/command.ts"
+import { wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { outputFlags } from "../shared/output.ts"

@@ -2,9 +2,8 @@ import { Array, Console, Effect, Option } from "effect"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { BulkOutcomes, Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
-import { CommandError, wrongUsage } from "../shared/CommandError.ts"
 import { command, given, switchFlag } from "../shared/command.ts"
-import { withCommands } from "../shared/failures.ts"
+import { CommandError, withCommands, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import {
   queryOf,

@@ -13,7 +13,7 @@ import {
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
 import { Config, Effect, Schedule, Schema } from "effect"
-import { CommandError, whyNoFile } from "./CommandError.ts"
+import { CommandError, whyNoFile } from "./failures.ts"
 
 const Context = Schema.Struct({ url: Schema.String, key: Schema.String })
 export type Context = typeof Context.Type

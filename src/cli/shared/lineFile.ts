@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs"
 import { Effect } from "effect"
-import { CommandError, whyNoFile, wrongUsage } from "./CommandError.ts"
+import { CommandError, whyNoFile, wrongUsage } from "./failures.ts"
 
 const STANDARD_INPUT = "-"
 

@@ -1,7 +1,7 @@
 import { connect } from "node:net"
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { WebSocket } from "@effect/platform-node/NodeWS"
-import { Context, Effect, Layer, Redacted, Schedule, Stream } from "effect"
+import { Context, Effect, Layer, Schedule, Stream } from "effect"
 import { HttpClient, HttpClientError } from "effect/http"
 import { Socket } from "effect/socket"
 import { CommandLogging } from "../../app/logging.ts"
@@ -10,46 +10,12 @@ import { Platform } from "../../client/MusterClient.ts"
 import { isOfProxy, isTransient } from "../../client/responses.ts"
 import { whyNoAnswer } from "../../contract/api/transport.ts"
 import { baseUrlOf, socketPathOf } from "../../contract/domain/transport.ts"
-import { loadCommandSettings } from "../../shared/config/command.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
-import { CommandError, statusOf } from "./CommandError.ts"
-import { currentContext } from "./contexts.ts"
-import { socketOfFolder } from "./socketOfFolder.ts"
+import { CommandError, statusOf } from "./failures.ts"
+import { CommandTarget } from "./target.ts"
 import { note } from "./terminal.ts"
 
 const MAKE_A_KEY = "`muster keys create --name <name>` beside the service makes one"
-
-export class CommandTarget extends Context.Service<
-  CommandTarget,
-  {
-    /** An address of HTTP, or `unix:` and the path of the socket in a data folder. */
-    readonly url: string
-    /** Unset if the user of the command needs no key at the socket. */
-    readonly key: Redacted.Redacted<string> | undefined
-    readonly keyFrom: string
-  }
->()("muster/cli/CommandTarget") {}
-
-const noKeyFor = (url: string) =>
-  new CommandError({
-    status: "notAllowed",
-    message: `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; without MUSTER_URL, the command calls the service of the data folder (MUSTER_DATA_DIR), and needs no key there`
-  })
-
-/** The called service. A key goes only to a named address: another process may have an ended service's port. */
-const target = Effect.gen(function* () {
-  const { apiKey, dataDir, url } = yield* loadCommandSettings
-  const context = url === "" ? yield* currentContext : undefined
-  const given = apiKey === "" ? undefined : { key: Redacted.make(apiKey), keyFrom: "MUSTER_API_KEY" }
-  const address = context?.url ?? url
-  if (address !== "") {
-    if (given !== undefined) return { url: address, ...given }
-    if (context === undefined) return yield* noKeyFor(address)
-    return { url: address, key: Redacted.make(context.key), keyFrom: `the context ${context.name}` }
-  }
-  const socket = yield* socketOfFolder(dataDir, given !== undefined)
-  return { url: `unix:${socket}`, ...(given ?? { key: undefined, keyFrom: "this user" }) }
-})
 
 /** @param socket path of the socket, if the service has one */
 const platformFor = (socket: string | undefined) =>
@@ -109,7 +75,7 @@ const WatchedPlatform = Layer.effectContext(
 )
 
 export const CommandClient = Layer.unwrap(
-  Effect.map(target, (found) =>
+  Effect.map(CommandTarget.find, (found) =>
     Layer.merge(
       MusterClient.layerNoDeps({
         baseUrl: baseUrlOf(found.url),

@@ -8,7 +8,7 @@ import type { Node } from "../../contract/domain/Node.ts"
 import type { Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { ServerStatus } from "../../contract/domain/ServerStatus.ts"
-import { CommandError, wrongUsage } from "./CommandError.ts"
+import { CommandError, wrongUsage } from "./failures.ts"
 import { ask } from "./musterClient.ts"
 
 export const serverArgument = Argument.String("server").pipe(

@@ -14,9 +14,8 @@ import {
   type RolloutPlan
 } from "../../contract/domain/Rollout.ts"
 import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
-import { CommandError } from "./CommandError.ts"
 import { given, numberFlag, switchFlag, textFlag } from "./command.ts"
-import { withCommands } from "./failures.ts"
+import { CommandError, withCommands } from "./failures.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import { labelledServers } from "./named.ts"
 import {

@@ -3,7 +3,7 @@ import { stripVTControlCharacters } from "node:util"
 import { Console, Effect, Layer } from "effect"
 import { Flag, Prompt } from "effect/cli"
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
-import { CommandError, wrongUsage } from "./CommandError.ts"
+import { CommandError, wrongUsage } from "./failures.ts"
 
 const isSet = (value: string | undefined): boolean => value !== undefined && value !== ""
 

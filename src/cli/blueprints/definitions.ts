@@ -1,12 +1,40 @@
-import { Effect } from "effect"
+/** `muster blueprints` and `muster software`: the definitions of a service. */
+import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
+import type { MusterClient } from "../../client/index.ts"
 import type { BlueprintView } from "../../contract/domain/Blueprint.ts"
-import { command, group } from "../shared/command.ts"
+import type { Software } from "../../contract/domain/Software.ts"
+import type { DefinitionWarning } from "../../contract/domain/SourceView.ts"
+import { command, group, type Texts } from "../shared/command.ts"
+import { CommandError } from "../shared/failures.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { type Listing, listCommand, objectCommand, wide } from "../shared/output.ts"
-import { reloadCommand } from "../shared/reloadCommand.ts"
 import { rolloutFlags, startRollout } from "../shared/rollout.ts"
+import { note } from "../shared/terminal.ts"
 import { check } from "./check.ts"
+
+/** A command `reload`, which prints the warnings about the definitions of a folder. */
+const reloadCommand = <E extends object, R>(
+  of: DefinitionWarning["folder"],
+  reload: (muster: MusterClient["Service"]) => Effect.Effect<void, E, R>,
+  done: string,
+  texts: Texts
+) =>
+  command("reload", {
+    ...texts,
+    input: {},
+    *run() {
+      yield* Effect.mapError(
+        ask(reload),
+        ({ message, status }) =>
+          // Invalid files are no mistake in the command line: they fail, as `muster blueprints check` does.
+          new CommandError({ status: status === "usage" ? "failed" : status, message })
+      )
+      yield* Console.log(done)
+      const warnings = yield* ask((muster) => muster.blueprints.warnings())
+      for (const { detail, folder } of warnings) if (folder === of) yield* note(`warning: ${detail}`)
+    }
+  })
 
 const blueprintArgument = Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint"))
 
@@ -102,3 +130,62 @@ export const blueprints = group("blueprints", {
     rollout.pipe(Command.provide(CommandClient))
   ]
 })
+
+const softwareListing: Listing<Software> = {
+  id: ({ id }) => id,
+  columns: {
+    id: ({ id }) => id,
+    name: ({ name }) => name,
+    runtimes: ({ runtimes }) => runtimes.join(","),
+    images: wide(({ images }) => Object.keys(images).join(",")),
+    invocation: wide(({ process }) => process.invocation)
+  }
+}
+
+const listSoftware = listCommand(
+  softwareListing,
+  ask((muster) => muster.blueprints.softwareList()),
+  "No software.",
+  {
+    description: "List software",
+    examples: {
+      "muster software list": "All software",
+      "muster software list -o id": "The ids"
+    }
+  }
+)
+
+const showSoftware = objectCommand(
+  "show",
+  Argument.String("software").pipe(Argument.withDescription("Id of the software")),
+  softwareListing,
+  (software) => ask((muster) => muster.blueprints.software({ params: { software } })),
+  {
+    description: "Show a software definition",
+    examples: {
+      "muster software show paper": "The main fields",
+      "muster software show paper --json": "The whole definition"
+    }
+  }
+)
+
+const reloadSoftware = reloadCommand(
+  "software",
+  (muster) => muster.blueprints.softwareReload(),
+  "Software is reloaded.",
+  {
+    description:
+      "Sync the sources of software and read its files again, all or nothing. An invalid file is named with line, column and reason.",
+    short: "Sync the sources of software and read its files again",
+    examples: {
+      "muster software reload": "After a change of files",
+      "muster software reload && muster blueprints reload": "Software first, then blueprints"
+    }
+  }
+)
+
+export const software = group("software", {
+  short: "List, show and reload software",
+  description: "List, show and reload software of a running service.",
+  subcommands: [listSoftware, showSoftware, reloadSoftware]
+}).pipe(Command.provide(CommandClient))
