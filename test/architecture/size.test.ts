@@ -41,7 +41,6 @@ const budgets: Record<string, number> = {
 const ownThings: ReadonlyArray<string> = [
   "src/cli/node.ts",
   "src/cli/serve.ts",
-  "src/cli/shared/socketOfFolder.ts",
   "src/contract/api/AuditGroup.ts",
   "src/contract/api/PublicPagesGroup.ts",
   "src/controlPlane/pages/dashboardBundle.ts",
