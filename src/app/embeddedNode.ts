@@ -1,7 +1,7 @@
 import { Context, Effect, Fiber, Layer, Schedule, Scope } from "effect"
 import { Unavailable } from "../contract/domain/errors.ts"
 import type { NodeId } from "../contract/domain/Id.ts"
-import { Started } from "../controlPlane/http/Started.ts"
+import { Started } from "../controlPlane/http/GracefulStop.ts"
 import { DaemonClient } from "../controlPlane/nodes/DaemonClient.ts"
 import { Fleet } from "../controlPlane/nodes/fleet/Fleet.ts"
 import { NodeRegistry } from "../controlPlane/nodes/NodeRegistry.ts"

@@ -15,8 +15,7 @@ import { AuditLog } from "../controlPlane/audit/AuditLog.ts"
 import { AuditHandlers } from "../controlPlane/audit/http.ts"
 import { BlueprintsHandlers } from "../controlPlane/blueprints/http.ts"
 import { EventsHandlers } from "../controlPlane/events/http.ts"
-import { OpenStreams, type StreamLimits } from "../controlPlane/events/OpenStreams.ts"
-import { StreamShutdown } from "../controlPlane/events/StreamShutdown.ts"
+import { OpenStreams, type StreamLimits, StreamShutdown } from "../controlPlane/events/OpenStreams.ts"
 import { Tickets } from "../controlPlane/events/Tickets.ts"
 import { webSocketOptions } from "../controlPlane/events/webSocketUpgrade.ts"
 import {
@@ -215,7 +214,7 @@ export const ServiceHttp = (options: HttpOptions) =>
     const server = makeNodeServer(options.tls)
     const stop = Layer.unwrap(
       Effect.map(StreamShutdown, ({ begin }) =>
-        GracefulStop.onRelease(server, {
+        GracefulStop.onRelease({
           grace: Duration.seconds(settings.shutdownGrace),
           endStreams: begin
         })

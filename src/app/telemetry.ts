@@ -7,7 +7,7 @@ import {
   UrlParams
 } from "effect/http"
 import { OtlpExporter, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
-import { requestPath } from "../controlPlane/http/requestPath.ts"
+import { requestPath } from "../controlPlane/http/requestUrl.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import { connectTimeoutClient } from "../shared/net/connectTimeoutClient.ts"
 import { ObserveEvery } from "../shared/observability/observations.ts"

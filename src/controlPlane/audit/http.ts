@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
-import { linkOf, pageAfter } from "../http/link.ts"
+import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import type { AuditQuery } from "../store/repos/AuditRepo.ts"
 import { AuditLog } from "./AuditLog.ts"
 

@@ -1,7 +1,9 @@
+import { Data } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { RestrictedServer } from "../../contract/domain/Key.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
-import type { Topic } from "../../contract/domain/ServerEvent.ts"
+import type { Server } from "../../contract/domain/Server.ts"
+import { isOptIn, type Topic } from "../../contract/domain/ServerEvent.ts"
 
 /** The events that a subscriber receives. An absent field filters nothing (spec 5). */
 export interface EventFilter {
@@ -23,26 +25,79 @@ export const intervalOf = ({ interval = DEFAULT_INTERVAL }: EventFilter): number
 export const includable = ["server", "time"] as const
 export type EventInclude = ReadonlySet<(typeof includable)[number]>
 
-/** One public event, encoded once for all subscribers. */
-export interface EncodedEvent {
+interface Content {
   /** Cursor of its entry. A live event has the cursor of the newest entry before it. */
   readonly cursor: number
+  /** Milliseconds since the epoch. */
+  readonly at: number
   /** Whether the event is not in the journal: it has neither `id:` nor `Cursor`. */
   readonly isLive: boolean
   /** Only subscribers with this interval, in seconds, receive the event. */
-  readonly interval: number | undefined
+  readonly interval?: number
   readonly topic: Topic
-  readonly isOptIn: boolean
   readonly server_id: ServerId
   readonly blueprint_id: string
   /** Labels of the server at the time of the event. */
-  readonly labels: Labels | undefined
-  readonly sse: Uint8Array
-  readonly sseWithId: Uint8Array
+  readonly labels?: Labels | undefined
+  readonly payload: unknown
+  /** The server for `include=server`; null if unknown or unneeded. */
+  readonly server: Server | null
+}
+
+const encoder = new TextEncoder()
+
+/**
+ * One public event (spec 5.1), encoded once for all subscribers, each form on its first use. Keys are in the order of the
+ * contract, `include` and `Cursor` last.
+ */
+export class EncodedEvent extends Data.Class<Content> {
+  readonly isOptIn: boolean
   readonly text: string
-  readonly textWithCursor: string
+  readonly sse: Uint8Array
+  readonly #include: EventInclude
+  readonly #variants: Array<EncodedEvent> = []
+  #sseWithId: Uint8Array | undefined
+  #textWithCursor: string | undefined
+
+  constructor(content: Content, include: EventInclude = new Set()) {
+    super(content)
+    this.isOptIn = isOptIn(this.topic)
+    this.#include = include
+    this.text = JSON.stringify(this.#message())
+    this.sse = encoder.encode(`event: ${this.topic}\ndata: ${this.text}\n\n`)
+  }
+
+  #message() {
+    const { at, payload, server, server_id, topic } = this
+    const Data = {
+      server_id,
+      payload,
+      ...(this.#include.has("server") && { server }),
+      ...(this.#include.has("time") && { time: new Date(at).toISOString() })
+    }
+    return { Topic: topic, Data }
+  }
+
   /** Returns the event with further fields in `Data`. Each variant is encoded once, too. */
-  including(include: EventInclude): EncodedEvent
+  including(include: EventInclude): EncodedEvent {
+    const variant = (include.has("server") ? 1 : 0) + (include.has("time") ? 2 : 0)
+    if (variant === 0) return this
+    const made = this.#variants[variant] ?? new EncodedEvent(this, include)
+    this.#variants[variant] = made
+    return made
+  }
+
+  get sseWithId(): Uint8Array {
+    if (this.isLive) return this.sse
+    this.#sseWithId ??= Buffer.concat([encoder.encode(`id: ${this.cursor}\n`), this.sse])
+    return this.#sseWithId
+  }
+
+  get textWithCursor(): string {
+    if (this.isLive) return this.text
+    this.#textWithCursor ??= JSON.stringify({ ...this.#message(), Cursor: this.cursor })
+    return this.#textWithCursor
+  }
 }
 
 /** Whether an event is not before the position of a subscriber, up to which it has every entry. */

@@ -30,36 +30,6 @@ const nothing: EventInclude = new Set()
 /** Batches that a subscriber may be behind: all slow subscribers together hold these. */
 const BATCHES = 512
 
-/** Publishes every public event in one total order (spec 5), and cuts off a subscriber that falls behind. */
-export class EventHub extends Context.Service<
-  EventHub,
-  {
-    /**
-     * Subscribes before the effect returns, until the scope closes. A numeric `cursor` first replays the events after
-     * it; 0 requests all retained events.
-     *
-     * @error CursorExpired `cursor` is no longer retained, or the journal never issued it
-     */
-    subscribe(
-      options: SubscribeOptions
-    ): Effect.Effect<Subscription, CursorExpired | Unavailable, Scope.Scope>
-    /** Cursor of the last published entry: where a subscription of now begins. */
-    readonly position: Effect.Effect<number>
-    /** @error CursorExpired as of {@link subscribe} */
-    checkCursor(cursor: number): Effect.Effect<void, CursorExpired | Unavailable>
-    readonly subscribers: Effect.Effect<number>
-    /** Ends present subscriptions after what is published by now, and later ones at once: the service stops. */
-    readonly end: Effect.Effect<void>
-  }
->()("muster/events/EventHub") {
-  /** @param options.replayPage entries that a resuming subscriber reads from the journal at a time (512) */
-  static layer(
-    options: { readonly batches?: number; readonly replayPage?: number } = {}
-  ): Layer.Layer<EventHub, Unavailable, Journal | LiveFeed | ServerSummaries> {
-    return Layer.effect(EventHub, make(options.batches ?? BATCHES, options.replayPage ?? 512))
-  }
-}
-
 const make = Effect.fnUntraced(function* (batches: number, replayPage: number) {
   const journal = yield* Journal
   const summaries = yield* ServerSummaries
@@ -86,6 +56,12 @@ const make = Effect.fnUntraced(function* (batches: number, replayPage: number) {
     return cursor
   })
 
+  /**
+   * Subscribes before the effect returns, until the scope closes. A numeric `cursor` first replays the events after
+   * it; 0 requests all retained events.
+   *
+   * @error CursorExpired `cursor` is no longer retained, or the journal never issued it
+   */
   // A span would stay in memory as long as the stream.
   const subscribe = Effect.fnUntraced(function* (wanted: SubscribeOptions) {
     const { cursor, filter, include = nothing } = wanted
@@ -118,11 +94,24 @@ const make = Effect.fnUntraced(function* (batches: number, replayPage: number) {
     return { start: from, events } satisfies Subscription
   })
 
-  return EventHub.of({
+  return {
     subscribe,
+    /** Cursor of the last published entry: where a subscription of now begins. */
     position: Effect.sync(publisher.position),
-    checkCursor: (cursor) => Effect.asVoid(replayStart(cursor)),
+    /** @error CursorExpired as of `subscribe` */
+    checkCursor: (cursor: number) => Effect.asVoid(replayStart(cursor)),
     subscribers: Effect.sync(publisher.subscribers),
+    /** Ends present subscriptions after what is published by now, and later ones at once: the service stops. */
     end: publisher.end
-  })
+  }
 })
+
+/** Publishes every public event in one total order (spec 5), and cuts off a subscriber that falls behind. */
+export class EventHub extends Context.Service<EventHub, Effect.Success<ReturnType<typeof make>>>()(
+  "muster/events/EventHub"
+) {
+  /** @param options.replayPage entries that a resuming subscriber reads from the journal at a time (512) */
+  static layer(options: { readonly batches?: number; readonly replayPage?: number } = {}) {
+    return Layer.effect(EventHub, make(options.batches ?? BATCHES, options.replayPage ?? 512))
+  }
+}

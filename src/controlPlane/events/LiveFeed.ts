@@ -1,8 +1,9 @@
-import { Context, Layer } from "effect"
+import { Context, type Effect, Layer, type Scope } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
 import type { ServerStats } from "../../contract/domain/Server.ts"
 import type { InstallProgress } from "../../contract/domain/ServerEvent.ts"
+import type { EventFilter } from "./EncodedEvent.ts"
 
 /** News of a server that is not in the journal: only open streams get it. */
 export type LiveNews = {
@@ -35,3 +36,12 @@ export class LiveFeed extends Context.Service<
     })
   })
 }
+
+/** Measures servers for the topic `stats`; the servers implement it. */
+export class StatsFeed extends Context.Service<
+  StatsFeed,
+  {
+    /** Measures the servers of a filter until the scope closes. Filters with one interval share the measurements. */
+    listen(filter: EventFilter): Effect.Effect<void, never, Scope.Scope>
+  }
+>()("muster/events/StatsFeed") {}

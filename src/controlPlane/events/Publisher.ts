@@ -1,4 +1,4 @@
-import { Array as Arr, Clock, Effect, Latch, Metric, PubSub, Schedule, type Scope, Semaphore } from "effect"
+import { Array as Arr, Clock, Effect, Latch, Metric, PubSub, Schedule, Semaphore } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { isOptInChange, type JournalEntry, serverOf } from "../../contract/domain/Journal.ts"
 import type { Server } from "../../contract/domain/Server.ts"
@@ -32,25 +32,11 @@ interface Demand {
   server: number
 }
 
-export interface Publisher {
-  readonly messages: PubSub.PubSub<Message>
-  readonly position: () => number
-  readonly number: () => number
-  readonly hasEnded: () => boolean
-  readonly subscribers: () => number
-  /** Counts a subscriber and returns the function that ends the count. */
-  readonly count: (wanted: { readonly filter: EventFilter; readonly include?: EventInclude }) => () => void
-  readonly publish: (entries: ReadonlyArray<JournalEntry>) => void
-  readonly publishLive: (news: ReadonlyArray<LiveNews>) => void
-  /** Entries up to this cursor count as published. */
-  readonly startAt: (cursor: number) => void
-  readonly end: Effect.Effect<void>
-}
-
+/** Publishes entries and live news to all subscribers, in batches. */
 export const makePublisher = Effect.fnUntraced(function* (options: {
   readonly batches: number
   readonly find: (id: ServerId) => Server | undefined
-}): Effect.fn.Return<Publisher, never, Scope.Scope> {
+}) {
   const messages = yield* Effect.acquireRelease(PubSub.sliding<Message>(options.batches), PubSub.shutdown)
   let newest = 0
   let number = 0
@@ -59,7 +45,8 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
   let waiting: Array<Publication> = []
   const some = Latch.makeUnsafe(false)
 
-  const count: Publisher["count"] = ({ filter, include }) => {
+  /** Counts a subscriber and returns the function that ends the count. */
+  const count = ({ filter, include }: { readonly filter: EventFilter; readonly include?: EventInclude }) => {
     const add = (by: 1 | -1) => {
       demand.all += by
       if ([...(filter.topics ?? [])].some(isOptIn)) demand.optIn += by
@@ -71,7 +58,7 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
   const serverNow = (id: ServerId | undefined) =>
     id === undefined || demand.server === 0 ? null : (options.find(id) ?? null)
 
-  const publish: Publisher["publish"] = (entries) => {
+  const publish = (entries: ReadonlyArray<JournalEntry>): void => {
     for (const entry of entries) {
       if (entry.cursor <= newest) continue
       newest = entry.cursor
@@ -80,7 +67,7 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
     }
     if (waiting.length > 0) some.openUnsafe()
   }
-  const publishLive: Publisher["publishLive"] = (news) => {
+  const publishLive = (news: ReadonlyArray<LiveNews>): void => {
     if (demand.optIn === 0 || news.length === 0) return
     for (const it of news) waiting.push({ news: it, cursor: newest, server: serverNow(it.server_id) })
     some.openUnsafe()
@@ -142,6 +129,7 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
     count,
     publish,
     publishLive,
+    /** Entries up to this cursor count as published. */
     startAt: (cursor: number) => {
       newest = Math.max(newest, cursor)
     },
@@ -151,3 +139,5 @@ export const makePublisher = Effect.fnUntraced(function* (options: {
     })
   }
 })
+
+export type Publisher = Effect.Success<ReturnType<typeof makePublisher>>

@@ -9,14 +9,12 @@ import {
   Layer,
   Redacted,
   Schedule,
-  type Scope,
   Semaphore
 } from "effect"
-import type { Ticket } from "../../contract/api/EventsGroup.ts"
-import { Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
+import { Unauthorized } from "../../contract/domain/errors.ts"
 import { CurrentPrincipal, OUTSIDE_KEY, type Principal } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
-import { followChanges, type Journal } from "../store/journal/Journal.ts"
+import { followChanges } from "../store/journal/Journal.ts"
 import { TicketRepo } from "../store/repos/TicketRepo.ts"
 import { Store } from "../store/Store.ts"
 
@@ -61,38 +59,8 @@ interface Connection {
   readonly replaced: Latch.Latch
 }
 
-/**
- * Tickets open one stream each, for browsers, which cannot set headers (spec 5), and again on any replica until 60 s
- * after it broke, which ends the earlier connection (spec 5.5). Replicas renew leases of open tickets.
- */
-export class Tickets extends Context.Service<
-  Tickets,
-  {
-    /** @error LimitReached the bound of tickets without an open stream is reached, of this key or in total */
-    issue(principal: Principal): Effect.Effect<typeof Ticket.Type, LimitReached | Unavailable>
-    /**
-     * Returns the key of a ticket, without its rights and without a write. `limited` callers, who failed too often,
-     * are looked up one at a time.
-     *
-     * @error Unauthorized the ticket is unknown or expired, or its holder's key is revoked or expired
-     */
-    verify(
-      ticket: string,
-      options?: { readonly limited: boolean }
-    ): Effect.Effect<Principal, Unauthorized | Unavailable>
-    /**
-     * Opens the stream of the caller's ticket until the scope closes. The returned effect waits until the ticket
-     * opens it again.
-     *
-     * @error Unauthorized the ticket is no longer valid, or it has opened another stream or a later part of this one
-     */
-    open(wanted: WantedStream): Effect.Effect<Effect.Effect<void>, Unauthorized | Unavailable, Scope.Scope>
-  }
->()("muster/events/Tickets") {
-  static layer(options: TicketOptions = {}): Layer.Layer<Tickets, never, Store | TicketRepo | Journal> {
-    return Layer.effect(Tickets, make(options))
-  }
-}
+const refused = (detail: string) =>
+  new Unauthorized({ detail, hint: "POST /api/events/tickets issues a new one." })
 
 const make = Effect.fnUntraced(function* (options: TicketOptions) {
   const lifetime = Duration.toMillis(options.lifetime ?? "30 seconds")
@@ -157,6 +125,7 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
         )
       : Effect.void
 
+  /** @error LimitReached the bound of tickets without an open stream is reached, of this key or in total */
   const issue = Effect.fn("Tickets.issue")(function* ({ key_id, name, scope }: Principal) {
     const ticket = yield* Effect.sync(() => randomBytes(32).toString("base64url"))
     const kept = yield* store.write(repo.insert(hashOf(ticket), { key_id, name, scope }, limits))
@@ -172,6 +141,12 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
     return { ticket, expires_at: DateTime.formatIso(DateTime.makeUnsafe(kept)) }
   })
 
+  /**
+   * Returns the key of a ticket, without its rights and without a write. `limited` callers, who failed too often,
+   * are looked up one at a time.
+   *
+   * @error Unauthorized the ticket is unknown or expired, or its holder's key is revoked or expired
+   */
   const verify = Effect.fn("Tickets.verify")(function* (ticket: string, { limited } = { limited: false }) {
     if (!form.test(ticket)) return yield* refused("the ticket is unknown or has expired")
     const hash = hashOf(ticket)
@@ -181,6 +156,12 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
     return { ...holder, ticket: hash }
   })
 
+  /**
+   * Opens the stream of the caller's ticket until the scope closes. The returned effect waits until the ticket opens
+   * it again.
+   *
+   * @error Unauthorized the ticket is no longer valid, or it has opened another stream or a later part of this one
+   */
   const open = Effect.fn("Tickets.open")(function* ({ content, ...position }: WantedStream) {
     const principal = yield* CurrentPrincipal
     const hash = principal?.ticket
@@ -199,8 +180,15 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
     return connection.replaced.await
   })
 
-  return Tickets.of({ issue, verify, open })
+  return { issue, verify, open }
 })
 
-const refused = (detail: string) =>
-  new Unauthorized({ detail, hint: "POST /api/events/tickets issues a new one." })
+/**
+ * Tickets open one stream each, for browsers, which cannot set headers (spec 5), and again on any replica until 60 s
+ * after it broke, which ends the earlier connection (spec 5.5). Replicas renew leases of open tickets.
+ */
+export class Tickets extends Context.Service<Tickets, Effect.Success<ReturnType<typeof make>>>()(
+  "muster/events/Tickets"
+) {
+  static readonly layer = (options: TicketOptions = {}) => Layer.effect(Tickets, make(options))
+}

@@ -1,107 +1,11 @@
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { currentStep, type InstallState } from "../../contract/domain/InstallState.ts"
 import type { JournalEntry } from "../../contract/domain/Journal.ts"
-import type { Labels } from "../../contract/domain/Labels.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import type { Server } from "../../contract/domain/Server.ts"
-import {
-  type Expiring,
-  type InstallProgress,
-  isOptIn,
-  type Topic
-} from "../../contract/domain/ServerEvent.ts"
-import type { EncodedEvent, EventInclude } from "./EncodedEvent.ts"
+import type { Expiring, InstallProgress, Topic } from "../../contract/domain/ServerEvent.ts"
+import { EncodedEvent } from "./EncodedEvent.ts"
 import type { LiveNews } from "./LiveFeed.ts"
-
-const textEncoder = new TextEncoder()
-
-/** Runs `make` on the first call only, because most events are never sent in most of their forms. */
-const once = <A>(make: () => A): (() => A) => {
-  let made: { readonly value: A } | undefined
-  return () => {
-    made ??= { value: make() }
-    return made.value
-  }
-}
-
-interface Content {
-  readonly entry: Pick<JournalEntry, "cursor" | "at" | "blueprint_id" | "labels">
-  readonly isLive: boolean
-  readonly interval?: number
-  readonly topic: Topic
-  readonly server_id: ServerId
-  readonly payload: unknown
-  readonly server: Server | null
-}
-
-/** The fields that `include` adds, in their order. */
-interface Extra {
-  readonly server?: Server | null
-  readonly time?: string
-}
-
-/**
- * The forms of one event (spec 5.1), each made on its first use and shared. Keys are in the order of the contract,
- * `include` and `Cursor` last.
- */
-class Encoded implements EncodedEvent {
-  readonly cursor: number
-  readonly isLive: boolean
-  readonly interval: number | undefined
-  readonly topic: Topic
-  readonly isOptIn: boolean
-  readonly server_id: ServerId
-  readonly blueprint_id: string
-  readonly labels: Labels | undefined
-  readonly text: string
-  readonly sse: Uint8Array
-  private readonly withId: () => Uint8Array
-  private readonly withCursor: () => string
-  private readonly content: Content
-  private readonly variants: Array<EncodedEvent> = []
-
-  constructor(content: Content, extra?: Extra) {
-    const { isLive, payload, server_id, topic } = content
-    const { cursor, blueprint_id, labels } = content.entry
-    const Data = extra === undefined ? { server_id, payload } : { server_id, payload, ...extra }
-    const message = { Topic: topic, Data }
-    this.content = content
-    this.cursor = cursor
-    this.isLive = isLive
-    this.interval = content.interval
-    this.topic = topic
-    this.isOptIn = isOptIn(topic)
-    this.server_id = server_id
-    this.blueprint_id = blueprint_id
-    this.labels = labels
-    this.text = JSON.stringify(message)
-    const lines = `event: ${topic}\ndata: ${this.text}\n\n`
-    this.sse = textEncoder.encode(lines)
-    this.withId = once(() => (isLive ? this.sse : textEncoder.encode(`id: ${cursor}\n${lines}`)))
-    this.withCursor = once(() => (isLive ? this.text : JSON.stringify({ ...message, Cursor: cursor })))
-  }
-
-  including(include: EventInclude): EncodedEvent {
-    const variant = (include.has("server") ? 1 : 0) + (include.has("time") ? 2 : 0)
-    if (variant === 0) return this
-    const known = this.variants[variant]
-    if (known !== undefined) return known
-    const { entry, server } = this.content
-    const made = new Encoded(this.content, {
-      ...(include.has("server") && { server }),
-      ...(include.has("time") && { time: new Date(entry.at).toISOString() })
-    })
-    this.variants[variant] = made
-    return made
-  }
-
-  get sseWithId() {
-    return this.withId()
-  }
-  get textWithCursor() {
-    return this.withCursor()
-  }
-}
 
 /** Bound of an event without `server`, in bytes: each text of a node in an event is at most 1,024 characters. */
 export const MAX_EVENT_BYTES = 64 * 1024
@@ -120,16 +24,7 @@ const installProgress = ({ failure_reason, phase, steps = [] }: InstallState): I
 
 /** Returns the event of live news, with the cursor of the newest entry before it. */
 export const encodeLive = (news: LiveNews, cursor: number, server: Server | null): EncodedEvent => {
-  const { at, blueprint_id, labels, payload, server_id, topic } = news
-  return new Encoded({
-    entry: { cursor, at, blueprint_id, labels },
-    isLive: true,
-    ...("interval" in news && { interval: news.interval }),
-    topic,
-    server_id,
-    payload,
-    server
-  })
+  return new EncodedEvent({ ...news, cursor, isLive: true, server })
 }
 
 /**
@@ -137,9 +32,9 @@ export const encodeLive = (news: LiveNews, cursor: number, server: Server | null
  * @param server the server for `include=server`; null if unknown or unneeded
  */
 export const encode = (entry: JournalEntry, server: Server | null = null): EncodedEvent | undefined => {
-  const { change } = entry
+  const { at, blueprint_id, change, cursor, labels } = entry
   const encoded = (topic: Topic, server_id: ServerId, payload: unknown) =>
-    new Encoded({ entry, isLive: false, topic, server_id, payload, server })
+    new EncodedEvent({ cursor, at, blueprint_id, labels, isLive: false, topic, server_id, payload, server })
   switch (change.topic) {
     case "status":
       return encoded("status", change.server_id, change.payload)

@@ -3,6 +3,7 @@ import type { HttpServerRequest } from "effect/http"
 import { InvalidRequest, joinReasons } from "../../contract/domain/errors.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { Topic } from "../../contract/domain/ServerEvent.ts"
+import { requestQuery } from "../http/requestUrl.ts"
 import { type EventFilter, type EventInclude, includable } from "./EncodedEvent.ts"
 import type { StartCursor } from "./EventHub.ts"
 
@@ -115,7 +116,6 @@ const parseInterval = Effect.fnUntraced(function* (
 export const eventQueryOf = (
   request: HttpServerRequest.HttpServerRequest
 ): Effect.Effect<EventQuery, InvalidRequest> => {
-  const mark = request.url.indexOf("?")
-  const query = new URLSearchParams(mark === -1 ? "" : request.url.slice(mark + 1))
+  const query = new URLSearchParams(requestQuery(request.url))
   return parseEventQuery(query, request.headers["last-event-id"])
 }

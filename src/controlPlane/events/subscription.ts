@@ -1,15 +1,4 @@
-import {
-  Array as Arr,
-  Cause,
-  Data,
-  Effect,
-  Metric,
-  Option,
-  PubSub,
-  type Pull,
-  type Scope,
-  Stream
-} from "effect"
+import { Array as Arr, Cause, Data, Effect, Metric, Option, PubSub, type Pull, Stream } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { JournalEntry } from "../../contract/domain/Journal.ts"
 import { subscribersCutOff } from "../../shared/observability/metrics.ts"
@@ -26,20 +15,12 @@ export type Delivery = ReadonlyArray<EncodedEvent> | "beat"
 
 const tooSlow = Effect.andThen(Metric.update(subscribersCutOff, 1), new SubscriberTooSlow())
 
-/** A subscriber among the others, from the last published entry on. */
-export interface Joined {
-  readonly position: number
-  /** The events after a position; the stream runs once. */
-  readonly eventsAfter: (position: number) => Stream.Stream<Delivery, SubscriberTooSlow>
-}
-
-export const joinOthers = Effect.fnUntraced(function* (
-  publisher: Publisher,
-  selection: Selection
-): Effect.fn.Return<Joined, never, Scope.Scope> {
+/** Subscribes among the others, from the last published entry on. */
+export const joinOthers = Effect.fnUntraced(function* (publisher: Publisher, selection: Selection) {
   const subscription = yield* PubSub.subscribe(publisher.messages)
   let seen = publisher.number()
-  const eventsAfter: Joined["eventsAfter"] = (position) => {
+  /** Returns the events after a position; the stream runs once. */
+  const eventsAfter = (position: number): Stream.Stream<Delivery, SubscriberTooSlow> => {
     // One batch at a time: several would be one copy for each subscriber.
     const pull: Pull.Pull<Arr.NonEmptyReadonlyArray<Delivery>, SubscriberTooSlow> = Effect.flatMap(
       PubSub.take(subscription),
@@ -58,6 +39,8 @@ export const joinOthers = Effect.fnUntraced(function* (
   }
   return { position: publisher.position(), eventsAfter }
 })
+
+type Joined = Effect.Success<ReturnType<typeof joinOthers>>
 
 /** Replays the journal, a page a pull so that nothing is buffered, then joins the others without gap or duplicate. */
 export const replay = (options: {

@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Schedule } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { countedAddress } from "./node/clientAddress.ts"
-import { pathOf } from "./toResponse.ts"
+import { pathOf } from "./requestUrl.ts"
 
 /** Failures per address and minute. */
 export const FAILURES_PER_MINUTE = 20

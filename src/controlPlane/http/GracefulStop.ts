@@ -1,6 +1,6 @@
-import type { Server } from "node:http"
 import { Context, Duration, Effect, Layer } from "effect"
-import { connectionsOf } from "./node/connections.ts"
+import type { Unavailable } from "../../contract/domain/errors.ts"
+import { HttpConnections } from "./node/connectionLimit.ts"
 
 /** Time in which requests and streams in progress end; longer than the timeout of a request. */
 const LONGEST = Duration.seconds(32)
@@ -31,24 +31,23 @@ export class GracefulStop extends Context.Service<
   })
 
   /**
-   * Shuts the server down when this layer is released. Build it after the routes, which are then released later,
-   * and before the server listens.
+   * Shuts the server down when this layer is released. Build it after the routes, which are then released later.
    * @param options.grace      time between the failing `readyz` and the end
    * @param options.endStreams ends open streams, for which the server would wait
    */
-  static readonly onRelease = (
-    server: Server,
-    options: { readonly grace: Duration.Duration; readonly endStreams: Effect.Effect<void> }
-  ): Layer.Layer<never, never, GracefulStop> => {
-    const connections = connectionsOf(server)
-    return Layer.effectDiscard(
+  static readonly onRelease = (options: {
+    readonly grace: Duration.Duration
+    readonly endStreams: Effect.Effect<void>
+  }): Layer.Layer<never, never, GracefulStop | HttpConnections> =>
+    Layer.effectDiscard(
       Effect.gen(function* () {
         const { announce } = yield* GracefulStop
+        const connections = yield* HttpConnections
         const { endStreams, grace } = options
         const seconds = Duration.toSeconds(grace)
 
         const rest = Effect.gen(function* () {
-          if ((yield* connections.open) === 0) return
+          if (connections.open() === 0) return
           yield* Effect.sleep(IN_TRANSIT)
           yield* connections.endIdle
           yield* Effect.raceFirst(connections.closed, Effect.sleep(UNUSED))
@@ -70,14 +69,18 @@ export class GracefulStop extends Context.Service<
             yield* Effect.timeoutOrElse(Effect.interruptible(rest), {
               duration: LONGEST,
               orElse: () =>
-                Effect.flatMap(connections.open, (open) =>
-                  Effect.logWarning(`${open} connections cut off: they did not end in time`)
-                )
+                Effect.logWarning(`${connections.open()} connections cut off: they did not end in time`)
             })
             yield* connections.destroyAll
           })
         )
       })
     )
-  }
 }
+
+/** While the server listens, requests wait for `done`, except on routes with `AnswersEarly`. */
+export const Started = Context.Reference<{
+  readonly isDone: () => boolean
+  /** Waits for the end, also for that of a failed start. @error Unavailable the start takes long */
+  readonly done: Effect.Effect<void, Unavailable>
+}>("muster/http/Started", { defaultValue: () => ({ isDone: () => true, done: Effect.void }) })

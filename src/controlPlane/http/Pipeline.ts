@@ -33,12 +33,13 @@ import { auditId } from "../../contract/domain/idBytes.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { announcedBytes, discardBody, makeArrivingBodies } from "./arrivingBodies.ts"
 import { Authentication, type Caller, type Refusal, stranger } from "./authenticate.ts"
+import { Started } from "./GracefulStop.ts"
 import { LargeAnswers, tooManyInProgress, tooManyUnread } from "./LargeAnswers.ts"
 import { clientOf } from "./node/clientAddress.ts"
 import { boundReading } from "./node/strangers.ts"
 import { CurrentPrincipal } from "./Principal.ts"
 import { recordRequest } from "./requestMetrics.ts"
-import { requestQuery } from "./requestPath.ts"
+import { pathOf, requestQuery } from "./requestUrl.ts"
 import { makePreflight, requestIdOf, withFinalHeaders } from "./responseHeaders.ts"
 import {
   Asked,
@@ -49,10 +50,9 @@ import {
   type RouteMatch,
   type routesOf
 } from "./routes.ts"
-import { Started } from "./Started.ts"
 import { CurrentSlsRequest, isSls, slsTarget } from "./sls.ts"
 import { asJson, hasBody, strictBody, strictHead, strictPath, strictQuery } from "./strictRequest.ts"
-import { bodyTooLarge, pathOf, toResponse, withErrorBody } from "./toResponse.ts"
+import { bodyTooLarge, toResponse, withErrorBody } from "./toResponse.ts"
 
 /** nginx: the caller closed the connection before the response. */
 const CLIENT_CLOSED = 499
@@ -173,150 +173,161 @@ const nameSpan = ({ fiber, found, request }: Exchange) => {
 const refusedNow = (error: Unavailable): App =>
   Effect.map(toResponse(error), HttpServerResponse.setHeader("retry-after", "5"))
 
-const makeServe = (options: PipelineOptions) =>
-  Effect.gen(function* () {
-    const scope = yield* Effect.scope
-    const authentication = yield* Authentication
-    const record = yield* AuditRecorder
-    const nameOf = yield* ServerNameOf
-    const startup = yield* Started
-    const answers = yield* LargeAnswers
-    const { corsOrigins = [], onResponse = () => Effect.void } = options
-    const preflight = makePreflight(corsOrigins)
-    const isVarying = options.slsClients === true
-    const timeout = Duration.toSeconds(options.timeout)
-    const bodies = makeArrivingBodies()
+/** Begins the exchange of the current request: its id is in the context and in the logs. */
+const begin = (fiber: Exchange["fiber"], found: RouteMatch): Exchange => {
+  const started = elapsedMillisOf(fiber.getRef(Clock.Clock))
+  const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+  const id = requestIdOf(request.headers["x-request-id"])
+  const exchange = { fiber, request, found, id, started }
+  put(exchange, RequestId, id)
+  const annotations = fiber.getRef(References.CurrentLogAnnotations)
+  put(exchange, References.CurrentLogAnnotations, { ...annotations, request_id: id })
+  nameSpan(exchange)
+  return exchange
+}
 
-    const begin = (fiber: Exchange["fiber"], found: RouteMatch): Exchange => {
-      const started = elapsedMillisOf(fiber.getRef(Clock.Clock))
-      const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-      const id = requestIdOf(request.headers["x-request-id"])
-      const exchange = { fiber, request, found, id, started }
-      put(exchange, RequestId, id)
-      const annotations = fiber.getRef(References.CurrentLogAnnotations)
-      put(exchange, References.CurrentLogAnnotations, { ...annotations, request_id: id })
-      nameSpan(exchange)
-      return exchange
+const failed = (cause: Cause.Cause<unknown>): App => {
+  if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
+  return Effect.tap(toResponse(Cause.squash(cause)), (response) =>
+    response.status === 500 ? Effect.logError("request failed", cause) : Effect.void
+  )
+}
+
+/** Returns what completes the response of a handler: error body, headers, audit entry, log line and metrics. */
+const makeResponded = Effect.fnUntraced(function* (options: PipelineOptions) {
+  const record = yield* AuditRecorder
+  const nameOf = yield* ServerNameOf
+  const answers = yield* LargeAnswers
+  const { onResponse = () => Effect.void, reading, slsClients: isVarying = false } = options
+  return (exchange: Exchange, caller: Caller, handler: App): App => {
+    const { fiber, found, id, request } = exchange
+    const { principal } = caller
+    const audited = record === undefined ? undefined : beginAudit(exchange, caller, nameOf)
+    if (principal !== undefined) put(exchange, CurrentPrincipal, principal)
+    if (audited !== undefined) {
+      put(exchange, CurrentAudit, audited)
+      put(exchange, AuditRecorder, record)
     }
-
-    const failed = (cause: Cause.Cause<unknown>): App => {
-      if (Cause.hasInterruptsOnly(cause)) return Effect.interrupt
-      return Effect.tap(toResponse(Cause.squash(cause)), (response) =>
-        response.status === 500 ? Effect.logError("request failed", cause) : Effect.void
+    const recorded = (status: number) =>
+      audited === undefined || record === undefined ? Effect.void : record(audited, status)
+    const finished = (handled: HttpServerResponse.HttpServerResponse): App => {
+      const response = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
+      return recorded(response.status).pipe(
+        Effect.flatMapEager(() => recordRequest(fiber, { ...exchange, response, key_id: principal?.key_id })),
+        Effect.flatMapEager(() => onResponse(found, response)),
+        Effect.mapEager(() => response)
       )
     }
-
-    /** Runs a handler and completes its response: error body, headers, audit entry, log line and metrics. */
-    const responded = (exchange: Exchange, caller: Caller, handler: App): App => {
-      const { fiber, found, id, request } = exchange
-      const { principal } = caller
-      const audited = record === undefined ? undefined : beginAudit(exchange, caller, nameOf)
-      if (principal !== undefined) put(exchange, CurrentPrincipal, principal)
-      if (audited !== undefined) {
-        put(exchange, CurrentAudit, audited)
-        put(exchange, AuditRecorder, record)
-      }
-      const recorded = (status: number) =>
-        audited === undefined || record === undefined ? Effect.void : record(audited, status)
-      const finished = (handled: HttpServerResponse.HttpServerResponse): App => {
-        const response = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
-        return recorded(response.status).pipe(
-          Effect.flatMapEager(() =>
-            recordRequest(fiber, { ...exchange, response, key_id: principal?.key_id })
-          ),
-          Effect.flatMapEager(() => onResponse(found, response)),
-          Effect.mapEager(() => response)
-        )
-      }
-      const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
-        if (caller.isStranger) boundReading(request, options.reading)
-        return found.route.isStream === true || answers.begin(request, handled, principal)
-          ? finished(handled)
-          : Effect.flatMap(refusedNow(tooManyUnread), finished)
-      }
-      const completed = Effect.matchCauseEffect(handler, {
-        onSuccess: complete,
-        onFailure: (cause) => Effect.flatMap(failed(cause), complete)
-      })
-      return audited === undefined ? completed : Effect.onInterrupt(completed, () => recorded(CLIENT_CLOSED))
+    const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
+      if (caller.isStranger) boundReading(request, reading)
+      return found.route.isStream === true || answers.begin(request, handled, principal)
+        ? finished(handled)
+        : Effect.flatMap(refusedNow(tooManyUnread), finished)
     }
+    const completed = Effect.matchCauseEffect(handler, {
+      onSuccess: complete,
+      onFailure: (cause) => Effect.flatMap(failed(cause), complete)
+    })
+    return audited === undefined ? completed : Effect.onInterrupt(completed, () => recorded(CLIENT_CLOSED))
+  }
+})
 
-    /** Runs a handler as the caller that the key has now; the body may have arrived long after its head. */
-    const asCallerNow = (app: App, request: Exchange["request"], route: Route): App =>
-      Effect.matchEffect(authentication.authorize(request, route), {
-        onSuccess: ({ principal }) => Effect.provideService(app, CurrentPrincipal, principal),
-        onFailure: ({ caller, error }) =>
-          Effect.map(toResponse(error), HttpServerResponse.setHeaders(caller.headers))
-      })
+/** Returns what runs the handler of an admitted request: bounds of its body, strict input, and a deadline. */
+const makeHandled = Effect.fnUntraced(function* (options: PipelineOptions) {
+  const scope = yield* Effect.scope
+  const authentication = yield* Authentication
+  const startup = yield* Started
+  const timeout = Duration.toSeconds(options.timeout)
+  const bodies = makeArrivingBodies()
 
-    /**
-     * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a
-     * route without a body; a handler that reads the body begins when the body has arrived.
-     */
-    const checked = (
-      app: App,
-      request: Exchange["request"],
-      { params, route }: RouteMatch,
-      limit: number
-    ): App => {
-      if (announcedBytes(request, limit) > limit) return toResponse(bodyTooLarge)
-      const handled = strictPath(request.url, params).pipe(
-        Effect.flatMapEager(() => strictQuery(requestQuery(request.url), route)),
-        Effect.flatMapEager(() => app)
-      )
-      if (!hasBody(request)) return handled
-      if (route.readsBody)
-        return Effect.flatMap(request.arrayBuffer, () => asCallerNow(handled, request, route))
-      return request.headers["transfer-encoding"] === undefined
-        ? handled
-        : Effect.andThen(discardBody(request, limit), handled)
-    }
+  /** Runs a handler as the caller that the key has now; the body may have arrived long after its head. */
+  const asCallerNow = (app: App, request: Exchange["request"], route: Route): App =>
+    Effect.matchEffect(authentication.authorize(request, route), {
+      onSuccess: ({ principal }) => Effect.provideService(app, CurrentPrincipal, principal),
+      onFailure: ({ caller, error }) =>
+        Effect.map(toResponse(error), HttpServerResponse.setHeaders(caller.headers))
+    })
 
-    const admitted = (app: App, exchange: Exchange, caller: Caller): App => {
-      const { found } = exchange
-      const { answersEarly, isStream, largeBody = 0, longestWait = 0 } = found.route
-      const { mostValues = options.mostValues ?? Number.POSITIVE_INFINITY } = found.route
-      const limit = Math.max(options.bodyLimit, largeBody)
-      const sender = caller.principal?.key_id ?? ""
-      const request = strictBody(asJson(exchange.request), scope, mostValues, (read) =>
-        bodies.counted(sender, announcedBytes(exchange.request, limit), read)
-      )
-      if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
-      if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
-      const begun = answersEarly === true || startup.isDone() ? app : Effect.andThen(startup.done, app)
-      const handler = found.isKnown ? checked(begun, request, found, limit) : begun
-      // The handler of a WebSocket lasts as long as the connection.
-      const lasts = isStream === true && request.headers.upgrade !== undefined
-      return responded(exchange, caller, lasts ? handler : timed(handler, timeout + longestWait, scope))
-    }
+  /**
+   * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a
+   * route without a body; a handler that reads the body begins when the body has arrived.
+   */
+  const checked = (
+    app: App,
+    request: Exchange["request"],
+    { params, route }: RouteMatch,
+    limit: number
+  ): App => {
+    if (announcedBytes(request, limit) > limit) return toResponse(bodyTooLarge)
+    const handled = strictPath(request.url, params).pipe(
+      Effect.flatMapEager(() => strictQuery(requestQuery(request.url), route)),
+      Effect.flatMapEager(() => app)
+    )
+    if (!hasBody(request)) return handled
+    if (route.readsBody)
+      return Effect.flatMap(request.arrayBuffer, () => asCallerNow(handled, request, route))
+    return request.headers["transfer-encoding"] === undefined
+      ? handled
+      : Effect.andThen(discardBody(request, limit), handled)
+  }
 
-    const admission = ({ found: { route }, request }: Exchange): Effect.Effect<Caller, Refusal> =>
-      strictHead(request).pipe(
-        Effect.mapErrorEager((error): Refusal => ({ error, caller: stranger })),
-        Effect.flatMapEager(() => authentication.authorize(request, route)),
-        Effect.flatMapEager((caller) => authentication.limited(caller, route))
-      )
+  return (exchange: Exchange, caller: Caller, app: App): App => {
+    const { found } = exchange
+    const { answersEarly, isStream, largeBody = 0, longestWait = 0 } = found.route
+    const { mostValues = options.mostValues ?? Number.POSITIVE_INFINITY } = found.route
+    const limit = Math.max(options.bodyLimit, largeBody)
+    const sender = caller.principal?.key_id ?? ""
+    const request = strictBody(asJson(exchange.request), scope, mostValues, (read) =>
+      bodies.counted(sender, announcedBytes(exchange.request, limit), read)
+    )
+    if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
+    if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
+    const begun = answersEarly === true || startup.isDone() ? app : Effect.andThen(startup.done, app)
+    const handler = found.isKnown ? checked(begun, request, found, limit) : begun
+    // The handler of a WebSocket lasts as long as the connection.
+    const lasts = isStream === true && request.headers.upgrade !== undefined
+    return lasts ? handler : timed(handler, timeout + longestWait, scope)
+  }
+})
 
-    return (found: RouteMatch, app: App): App =>
-      Effect.withFiber((fiber) => {
-        const exchange = begin(fiber, found)
-        return Effect.flatMapEager(preflight, (permission) => {
-          if (permission !== undefined) return responded(exchange, unknown, Effect.succeed(permission))
-          return Effect.matchCauseEffectEager(admission(exchange), {
-            onSuccess: (caller) =>
+const makeServe = Effect.fnUntraced(function* (options: PipelineOptions) {
+  const authentication = yield* Authentication
+  const answers = yield* LargeAnswers
+  const responded = yield* makeResponded(options)
+  const handled = yield* makeHandled(options)
+  const preflight = makePreflight(options.corsOrigins ?? [])
+
+  const admission = ({ found: { route }, request }: Exchange): Effect.Effect<Caller, Refusal> =>
+    strictHead(request).pipe(
+      Effect.mapErrorEager((error): Refusal => ({ error, caller: stranger })),
+      Effect.flatMapEager(() => authentication.authorize(request, route)),
+      Effect.flatMapEager((caller) => authentication.limited(caller, route))
+    )
+
+  return (found: RouteMatch, app: App): App =>
+    Effect.withFiber((fiber) => {
+      const exchange = begin(fiber, found)
+      return Effect.flatMapEager(preflight, (permission) => {
+        if (permission !== undefined) return responded(exchange, unknown, Effect.succeed(permission))
+        return Effect.matchCauseEffectEager(admission(exchange), {
+          onSuccess: (caller) =>
+            responded(
+              exchange,
+              caller,
               found.route.isStream === true || answers.admit(exchange.request, caller.principal)
-                ? admitted(app, exchange, caller)
-                : responded(exchange, caller, refusedNow(tooManyInProgress)),
-            onFailure: (cause) => {
-              const refusal = Option.getOrUndefined(Cause.findErrorOption(cause))
-              return refusal === undefined
-                ? responded(exchange, unknown, Effect.failCause(cause))
-                : responded(exchange, refusal.caller, toResponse(refusal.error))
-            }
-          })
+                ? handled(exchange, caller, app)
+                : refusedNow(tooManyInProgress)
+            ),
+          onFailure: (cause) => {
+            const refusal = Option.getOrUndefined(Cause.findErrorOption(cause))
+            return refusal === undefined
+              ? responded(exchange, unknown, Effect.failCause(cause))
+              : responded(exchange, refusal.caller, toResponse(refusal.error))
+          }
         })
       })
-  })
+    })
+})
 
 /** Serves routes with the checks around each; requests that no route takes pass them too. */
 export const withPipeline =

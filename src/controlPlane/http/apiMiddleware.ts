@@ -15,8 +15,7 @@ import {
 } from "../../contract/domain/errors.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { places, reasonsOf } from "../../contract/domain/mistakes.ts"
-import { CurrentPrincipal } from "./Principal.ts"
-import { ServerAccess } from "./ServerAccess.ts"
+import { CurrentPrincipal, ServerAccess } from "./Principal.ts"
 import { hasMoreValues, useKnown } from "./strictRequest.ts"
 
 /** The largest body that is searched for all reasons: of a larger one, only the first is reported. */

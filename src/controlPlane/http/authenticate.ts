@@ -13,7 +13,7 @@ import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
 import { isLocalRequest } from "./node/localSocket.ts"
 import type { Principal } from "./Principal.ts"
 import { rateHeaders, refusalHeaders } from "./rateLimit.ts"
-import { requestQuery } from "./requestPath.ts"
+import { requestQuery } from "./requestUrl.ts"
 import { lackingOf } from "./rights.ts"
 import type { Route } from "./routes.ts"
 

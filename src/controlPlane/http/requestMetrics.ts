@@ -5,8 +5,8 @@ import { httpDuration, httpRequests } from "../../shared/observability/metrics.t
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { clientOf } from "./node/clientAddress.ts"
 import { isOfStranger } from "./node/strangers.ts"
+import { pathOf } from "./requestUrl.ts"
 import type { Route, RouteMatch } from "./routes.ts"
-import { pathOf } from "./toResponse.ts"
 
 const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
 

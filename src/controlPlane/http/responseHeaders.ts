@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { HttpMiddleware, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { reasonPhrases } from "../../contract/domain/ApiError.ts"
 import type { Caller } from "./authenticate.ts"
-import { isApi, requestPath } from "./requestPath.ts"
+import { isApi, requestPath } from "./requestUrl.ts"
 import { isErrorStatus } from "./toResponse.ts"
 
 const acceptable = /^[A-Za-z0-9._-]{1,128}$/

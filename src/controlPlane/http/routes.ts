@@ -2,7 +2,7 @@ import { Context, Effect, SchemaAST } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
 import { applicationScopes, Policy, type RoutePolicy } from "../../contract/api/routePolicy.ts"
-import { isApi, requestPath } from "./requestPath.ts"
+import { isApi, requestPath } from "./requestUrl.ts"
 
 /** Path matching of the router; a longer path parameter matches no route. */
 export const routerConfig = { caseSensitive: true, maxParamLength: 512 } as const

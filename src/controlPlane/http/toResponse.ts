@@ -7,12 +7,6 @@ export const isErrorStatus = (status: number): status is ErrorStatus => status i
 
 export const bodyTooLarge = new BodyTooLarge({ detail: "the request body is too large" })
 
-/** Returns the path of a request for messages: without its query, shortened. */
-export const pathOf = (url: string): string => {
-  const end = url.search(/[?#]/)
-  return (end === -1 ? url : url.slice(0, end)).slice(0, 200)
-}
-
 /** Returns the response of a failed request: errors of the contract unchanged, all else as a 500 without details. */
 export const toResponse = (failure: unknown): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   if (HttpServerError.isHttpServerError(failure) && failure.reason._tag === "RequestParseError") {

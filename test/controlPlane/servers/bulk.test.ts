@@ -1,8 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Latch, Layer } from "effect"
 import { ServerId } from "../../../src/contract/domain/Id.ts"
-import { CurrentPrincipal, KeyEnds, type Principal } from "../../../src/controlPlane/http/Principal.ts"
-import { ServerAccess } from "../../../src/controlPlane/http/ServerAccess.ts"
+import {
+  CurrentPrincipal,
+  KeyEnds,
+  type Principal,
+  ServerAccess
+} from "../../../src/controlPlane/http/Principal.ts"
 import { makeBulk } from "../../../src/controlPlane/servers/bulk.ts"
 import { ServerManager } from "../../../src/controlPlane/servers/ServerManager.ts"
 

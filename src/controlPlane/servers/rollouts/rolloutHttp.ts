@@ -3,7 +3,7 @@ import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../../contract/api/ApplicationApi.ts"
 import { withoutAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { handlersOf } from "../../../shared/net/requestServices.ts"
-import { linkOf, pageAfter } from "../../http/link.ts"
+import { linkOf, pageAfter } from "../../http/requestUrl.ts"
 import { Rollouts } from "./Rollouts.ts"
 
 const respond = (url: string, body: unknown, next: string | undefined) =>

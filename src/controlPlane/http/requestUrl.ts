@@ -1,0 +1,45 @@
+/** The parts of the URL of a request: its path, its query, and the pages of lists. */
+import { Option } from "effect"
+
+const decode = Option.liftThrowable(decodeURI)
+
+/** Returns the path of a request as the router reads it: without the query, decoded, without repeated slashes. */
+export const requestPath = (url: string): string => {
+  const end = url.search(/[?;#]/)
+  const path = (end === -1 ? url : url.slice(0, end)).replace(/\/{2,}/g, "/")
+  return path.includes("%") ? Option.getOrElse(decode(path), () => path) : path
+}
+
+export const requestQuery = (url: string): string => {
+  const mark = url.indexOf("?")
+  return mark === -1 ? "" : url.slice(mark + 1)
+}
+
+/** Whether a path, as {@link requestPath} returns it, is `/api` or below it. */
+export const isApi = (path: string): boolean => path === "/api" || path.startsWith("/api/")
+
+/** Returns the path of a request for messages: without its query, shortened. */
+export const pathOf = (url: string): string => {
+  const end = url.search(/[?#]/)
+  return (end === -1 ? url : url.slice(0, end)).slice(0, 200)
+}
+
+/** Reads a page from a query. @param standard the limit of a query without one */
+export const pageAfter = (
+  { after = "", limit = "" }: { readonly after?: string; readonly limit?: string },
+  standard: number
+) => ({
+  limit: limit === "" ? standard : Number(limit),
+  ...(after === "" ? {} : { after })
+})
+
+/** Returns the address of the next page, in the form of the header. */
+const nextPage = (url: string, after: string): string => {
+  const parameters = new URLSearchParams(requestQuery(url))
+  parameters.set("after", after)
+  return `<${url.split("?")[0]}?${parameters}>; rel="next"`
+}
+
+/** Returns the header of a page; `next`: the last of its ids, if it is not the last page. */
+export const linkOf = (url: string, next: string | undefined): Record<string, string> =>
+  next === undefined ? {} : { link: nextPage(url, next) }
