@@ -12,11 +12,11 @@ const budgets: Record<string, number> = {
   "src/contract": 6789,
   "src/controlPlane/audit": 223,
   "src/controlPlane/blueprints": 4589,
-  "src/controlPlane/events": 1578,
-  "src/controlPlane/http": 3090,
+  "src/controlPlane/events": 1572,
+  "src/controlPlane/http": 3083,
   "src/controlPlane/keys": 848,
   "src/controlPlane/nodes": 3800,
-  "src/controlPlane/pages": 790,
+  "src/controlPlane/pages": 777,
   "src/controlPlane/servers": 8064,
   "src/controlPlane/store": 6337,
   "src/controlPlane/webhooks": 915,
@@ -33,7 +33,7 @@ const budgets: Record<string, number> = {
   "src/daemon/state": 453,
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 782,
-  "src/dashboard": 7015,
+  "src/dashboard": 6893,
   "src/shared": 1973
 }
 

@@ -322,31 +322,5 @@ describe.runIf(chromium !== undefined)(`dashboard: administration${chromiumNote}
         }).pipe(Effect.scoped),
       slow
     )
-
-    it.effect(
-      "a part of the page that fails to load is tried again, and then on request",
-      () =>
-        Effect.gen(function* () {
-          const api = yield* Muster
-          const id = yield* running(api, "kept")
-          const opened = yield* openPage(yield* browser, api, "/dashboard")
-          const { page } = opened
-          let refused = 0
-          yield* step(() =>
-            page.route("**/assets/xterm.js?**", (route) => {
-              refused++
-              return route.abort()
-            })
-          )
-          yield* step(() => page.locator(`#row-${id} .server-link`).click())
-          yield* shows(page, "The console could not be loaded.")
-          assert.strictEqual(refused, 3)
-          yield* step(() => page.unroute("**/assets/xterm.js?**"))
-          yield* step(() => page.getByRole("button", { name: "Load it again" }).click())
-          yield* step(() => page.locator(".xterm-rows").getByText("ready").waitFor())
-          yield* assertClean(opened)
-        }).pipe(Effect.scoped),
-      slow
-    )
   })
 })

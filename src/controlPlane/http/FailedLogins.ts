@@ -30,27 +30,6 @@ const firstOf = ({ method, url }: HttpServerRequest.HttpServerRequest) =>
 
 const times = (count: number) => (count === 1 ? "1 failed authentication" : `${count} failed authentications`)
 
-/**
- * Counts failed authentications by client address and logs one warning per minute and address (spec 1.6). The table
- * evicts nothing: addresses beyond its bound count as one.
- */
-export class FailedLogins extends Context.Service<
-  FailedLogins,
-  {
-    /** Whether the next failure of the request's address is over the limit. */
-    isOver(request: HttpServerRequest.HttpServerRequest): Effect.Effect<boolean>
-    /** Counts a failure. Returns the milliseconds until the limit is reset if this failure is over the limit. */
-    count(request: HttpServerRequest.HttpServerRequest): Effect.Effect<number | undefined>
-    readonly size: Effect.Effect<number>
-  }
->()("muster/http/FailedLogins") {
-  /** `addresses` bounds the table (10,000); `tolerated` failures per minute and address are not logged (0). */
-  static readonly layer = (
-    options: { readonly addresses?: number; readonly tolerated?: number } = {}
-  ): Layer.Layer<FailedLogins> =>
-    Layer.effect(FailedLogins, make(options.addresses ?? 10_000, options.tolerated ?? 0))
-}
-
 const make = Effect.fnUntraced(function* (most: number, tolerated: number) {
   const table = new Map<string, Failures>()
   const keyOf = (address: string) => (table.has(address) || table.size < most ? address : OTHERS)
@@ -105,13 +84,28 @@ const make = Effect.fnUntraced(function* (most: number, tolerated: number) {
   )
   yield* look.pipe(Effect.delay("5 seconds"), Effect.repeat(Schedule.forever), Effect.forkScoped)
 
-  return FailedLogins.of({
-    isOver: (request) =>
+  return {
+    /** Whether the next failure of the request's address is over the limit. */
+    isOver: (request: HttpServerRequest.HttpServerRequest) =>
       Effect.map(elapsedMillis, (now) => {
         const failures = table.get(keyOf(addressOf(request)))
         return failures !== undefined && now < failures.endsAt && failures.count >= FAILURES_PER_MINUTE
       }),
-    count: (request) => Effect.map(elapsedMillis, (now) => count(request, now)),
+    /** Counts a failure. Returns the milliseconds until the limit is reset if this failure is over the limit. */
+    count: (request: HttpServerRequest.HttpServerRequest) =>
+      Effect.map(elapsedMillis, (now) => count(request, now)),
     size: Effect.sync(() => table.size)
-  })
+  }
 })
+
+/**
+ * Counts failed authentications by client address and logs one warning per minute and address (spec 1.6). The table
+ * evicts nothing: addresses beyond its bound count as one.
+ */
+export class FailedLogins extends Context.Service<FailedLogins, Effect.Success<ReturnType<typeof make>>>()(
+  "muster/http/FailedLogins"
+) {
+  /** `addresses` bounds the table (10,000); `tolerated` failures per minute and address are not logged (0). */
+  static readonly layer = (options: { readonly addresses?: number; readonly tolerated?: number } = {}) =>
+    Layer.effect(FailedLogins, make(options.addresses ?? 10_000, options.tolerated ?? 0))
+}

@@ -67,108 +67,107 @@ export class Credentials extends Context.Service<
   }
 >()("muster/http/Credentials") {}
 
+/** @param rateLimit requests per minute and key; 0: no limit */
+const make = Effect.fnUntraced(function* (rateLimit: number) {
+  const credentials = yield* Credentials
+  const limiter = yield* RateLimiter.RateLimiter
+  const failedLogins = yield* FailedLogins
+
+  /** Counts a failure of the client address; over the limit, the response is 429. */
+  const refuse = Effect.fnUntraced(function* (
+    request: HttpServerRequest.HttpServerRequest,
+    error: Unauthorized
+  ) {
+    const wait = yield* failedLogins.count(request)
+    if (wait === undefined) return yield* refusal(error)
+    const tooMany = new TooManyRequests({ detail: "too many failed authentications from this address" })
+    const headers = yield* refusalHeaders(FAILURES_PER_MINUTE, wait)
+    return yield* refusal(tooMany, { ...stranger, headers })
+  })
+
+  const authenticate = (request: HttpServerRequest.HttpServerRequest, route: Route) =>
+    isPreflight(request)
+      ? refusal(noPermission)
+      : Effect.catchEager(
+          credentials.verify({
+            authorization: request.headers.authorization,
+            ticket:
+              route.isStream === true
+                ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
+                : undefined,
+            isLocal: isLocalRequest(request),
+            limited: failedLogins.isOver(request)
+          }),
+          (error) => (error._tag === "Unauthorized" ? refuse(request, error) : refusal(error))
+        )
+
+  const general: KeyRateLimit | undefined =
+    rateLimit === 0
+      ? undefined
+      : {
+          limit: rateLimit,
+          window: "1 minute",
+          detail: "the request limit of this API key is used up"
+        }
+
+  const consumed = Effect.fnUntraced(function* (
+    principal: Principal,
+    key: string,
+    { detail, limit, window }: KeyRateLimit
+  ) {
+    const caller = { principal, isStranger: false }
+    const over = yield* limiter.consume({ key, limit, window, onExceeded: "fail" }).pipe(
+      Effect.flatMap(({ remaining, resetAfter }) =>
+        rateHeaders({ limit, remaining, resetAfter: Duration.toMillis(resetAfter) })
+      ),
+      Effect.map((headers): Caller => ({ ...caller, headers })),
+      Effect.catch(({ reason }) =>
+        reason._tag === "RateLimitExceeded"
+          ? Effect.succeed(Duration.toMillis(reason.retryAfter))
+          : Effect.die(reason)
+      )
+    )
+    if (typeof over !== "number") return over
+    const headers = yield* refusalHeaders(limit, over)
+    return yield* refusal(new TooManyRequests({ detail }), { principal, headers, isStranger: true })
+  })
+
+  return {
+    /** Returns the caller; called again once the body has arrived, as the key may have been revoked. */
+    authorize: (
+      request: HttpServerRequest.HttpServerRequest,
+      route: Route
+    ): Effect.Effect<Caller, Refusal> => {
+      const { right, scopes } = route
+      if (scopes === undefined) return Effect.succeed(stranger)
+      return Effect.flatMapEager(
+        authenticate(request, route),
+        (principal): Effect.Effect<Caller, Refusal> => {
+          const caller = { principal, headers: {}, isStranger: false }
+          const lacking = lackingOf(principal, right, scopes)
+          return lacking === undefined
+            ? Effect.succeed(caller)
+            : refusal(new Forbidden({ detail: `the API key lacks${lacking}` }), caller)
+        }
+      )
+    },
+    /** Counts a request towards the limit of its caller. */
+    limited: (caller: Caller, { name, rateLimit }: Route): Effect.Effect<Caller, Refusal> => {
+      const { principal } = caller
+      // Daemons report finished work, so that the general limit excludes them.
+      const limit = rateLimit ?? (principal?.scope === "Node" ? undefined : general)
+      return principal === undefined || limit === undefined
+        ? Effect.succeed(caller)
+        : consumed(principal, `${rateLimit === undefined ? "key" : name}:${principal.key_id}`, limit)
+    }
+  }
+})
+
 /** Authenticates a request and checks its right before anything else is read (spec 1.4, 1.6). */
 export class Authentication extends Context.Service<
   Authentication,
-  {
-    /** Returns the caller; called again once the body has arrived, as the key may have been revoked. */
-    authorize(request: HttpServerRequest.HttpServerRequest, route: Route): Effect.Effect<Caller, Refusal>
-    /** Counts a request towards the limit of its caller. */
-    limited(caller: Caller, route: Route): Effect.Effect<Caller, Refusal>
-  }
+  Effect.Success<ReturnType<typeof make>>
 >()("muster/http/Authentication") {
-  /** @param options.rateLimit requests per minute and key; 0: no limit */
   static readonly layer = (options: { readonly rateLimit: number }) =>
-    Layer.effect(
-      Authentication,
-      Effect.gen(function* () {
-        const credentials = yield* Credentials
-        const limiter = yield* RateLimiter.RateLimiter
-        const failedLogins = yield* FailedLogins
-
-        /** Counts a failure of the client address; over the limit, the response is 429. */
-        const refuse = Effect.fnUntraced(function* (
-          request: HttpServerRequest.HttpServerRequest,
-          error: Unauthorized
-        ) {
-          const wait = yield* failedLogins.count(request)
-          if (wait === undefined) return yield* refusal(error)
-          const tooMany = new TooManyRequests({ detail: "too many failed authentications from this address" })
-          const headers = yield* refusalHeaders(FAILURES_PER_MINUTE, wait)
-          return yield* refusal(tooMany, { ...stranger, headers })
-        })
-
-        const authenticate = (request: HttpServerRequest.HttpServerRequest, route: Route) =>
-          isPreflight(request)
-            ? refusal(noPermission)
-            : Effect.catchEager(
-                credentials.verify({
-                  authorization: request.headers.authorization,
-                  ticket:
-                    route.isStream === true
-                      ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
-                      : undefined,
-                  isLocal: isLocalRequest(request),
-                  limited: failedLogins.isOver(request)
-                }),
-                (error) => (error._tag === "Unauthorized" ? refuse(request, error) : refusal(error))
-              )
-
-        const general: KeyRateLimit | undefined =
-          options.rateLimit === 0
-            ? undefined
-            : {
-                limit: options.rateLimit,
-                window: "1 minute",
-                detail: "the request limit of this API key is used up"
-              }
-
-        const consumed = Effect.fnUntraced(function* (
-          principal: Principal,
-          key: string,
-          { detail, limit, window }: KeyRateLimit
-        ) {
-          const caller = { principal, isStranger: false }
-          const over = yield* limiter.consume({ key, limit, window, onExceeded: "fail" }).pipe(
-            Effect.flatMap(({ remaining, resetAfter }) =>
-              rateHeaders({ limit, remaining, resetAfter: Duration.toMillis(resetAfter) })
-            ),
-            Effect.map((headers): Caller => ({ ...caller, headers })),
-            Effect.catch(({ reason }) =>
-              reason._tag === "RateLimitExceeded"
-                ? Effect.succeed(Duration.toMillis(reason.retryAfter))
-                : Effect.die(reason)
-            )
-          )
-          if (typeof over !== "number") return over
-          const headers = yield* refusalHeaders(limit, over)
-          return yield* refusal(new TooManyRequests({ detail }), { principal, headers, isStranger: true })
-        })
-
-        return Authentication.of({
-          authorize: (request, route) => {
-            const { right, scopes } = route
-            if (scopes === undefined) return Effect.succeed(stranger)
-            return Effect.flatMapEager(
-              authenticate(request, route),
-              (principal): Effect.Effect<Caller, Refusal> => {
-                const caller = { principal, headers: {}, isStranger: false }
-                const lacking = lackingOf(principal, right, scopes)
-                return lacking === undefined
-                  ? Effect.succeed(caller)
-                  : refusal(new Forbidden({ detail: `the API key lacks${lacking}` }), caller)
-              }
-            )
-          },
-          limited: (caller, { name, rateLimit }) => {
-            const { principal } = caller
-            // Daemons report finished work, so that the general limit excludes them.
-            const limit = rateLimit ?? (principal?.scope === "Node" ? undefined : general)
-            return principal === undefined || limit === undefined
-              ? Effect.succeed(caller)
-              : consumed(principal, `${rateLimit === undefined ? "key" : name}:${principal.key_id}`, limit)
-          }
-        })
-      })
-    )
+    Layer.effect(Authentication, make(options.rateLimit))
 }

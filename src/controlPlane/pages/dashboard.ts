@@ -62,24 +62,16 @@ export const readDashboardFiles: Effect.Effect<ReadonlyArray<NamedFile>, NotFoun
     : bundled
 )
 
-type Addresses = ReadonlyMap<string, { readonly address: string }>
-
-/** Returns the elements for the files that every page needs, and the attributes with the addresses of the others. */
-const elementsOf = (files: Addresses) => {
-  const head: Array<string> = []
-  const late: Array<string> = []
-  for (const [name, { address }] of files) {
-    if (name === "style.css") head.push(`<link rel="stylesheet" href="${address}">`)
-    else if (name === "initialTheme.js") head.push(`<script src="${address}"></script>`)
-    else if (name === "main.js") head.push(`<script type="module" src="${address}"></script>`)
-    else late.push(` data-${name.replace(/\.js$/, "")}="${address}"`)
-  }
-  return { head: head.join("\n"), late: late.join("") }
+/** The elements for the files, by their names. */
+const elements: Readonly<Record<string, (address: string) => string>> = {
+  "style.css": (address) => `<link rel="stylesheet" href="${address}">`,
+  "initialTheme.js": (address) => `<script src="${address}"></script>`,
+  "main.js": (address) => `<script type="module" src="${address}"></script>`
 }
 
-const documentOf = (title: string, files: Addresses): string => {
-  const { head, late } = elementsOf(files)
-  const body = `<div id="app"${late}><p class="boot">Loading the dashboard. If nothing follows, load the page again.</p></div>
+const documentOf = (title: string, files: ReadonlyMap<string, { readonly address: string }>): string => {
+  const head = [...files].map(([name, { address }]) => elements[name]?.(address) ?? "").join("\n")
+  const body = `<div id="app"><p class="boot">Loading the dashboard. If nothing follows, load the page again.</p></div>
 <noscript><p>The dashboard needs JavaScript. <a href="/">The start page</a> and <a href="/nodes">the list of nodes</a> do not.</p></noscript>`
   return page(title, head, body)
 }

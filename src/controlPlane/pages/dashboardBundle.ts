@@ -26,14 +26,9 @@ const withStyles: Plugin = {
 
 const output = { entryFileNames: "[name].js", comments: false, minify: true } satisfies OutputOptions
 
-/** One file for the page, and one for each part that few pages need. They share no code, so that none imports another. */
+/** One file for the page, and the script that sets its theme before. */
 export const dashboardBundle = {
-  input: {
-    main: join(folder, "main.tsx"),
-    initialTheme: join(folder, "initialTheme.ts"),
-    uplot: join(folder, "late/uplot.ts"),
-    xterm: join(folder, "late/xterm.ts")
-  },
+  input: { main: join(folder, "main.tsx"), initialTheme: join(folder, "initialTheme.ts") },
   plugins: [withStyles],
   output
 } satisfies RolldownOptions

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact"
 import { segment, useGet } from "../api/http.ts"
 import type { AuditEntry } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
@@ -5,6 +6,7 @@ import { counted, dateTime } from "../dom/format.ts"
 import { isLoaded, nameOf } from "../state/servers.ts"
 import { useTick } from "../state/whileVisible.ts"
 import { eventItem, serverLink } from "./eventList.tsx"
+import { drawReply } from "./parts.tsx"
 
 /** Milliseconds between two readings. */
 const EVERY = 10_000
@@ -42,23 +44,21 @@ const Entry = (entry: AuditEntry): View => {
 }
 
 /** The newest audit entries, without tickets, of one object unless empty; for the scope AppAdmin only. */
-export const AuditList = ({ object }: { readonly object: string }): View => {
+export const AuditList = ({ object }: { readonly object: string }): ComponentChildren => {
   const [tick] = useTick(EVERY)
-  const reply = useGet<ReadonlyArray<AuditEntry>>(
-    `/api/audit?limit=1000${object === "" ? "" : `&object=${segment(object)}`}`,
-    tick
-  )
+  const only = object === "" ? "" : `&object=${segment(object)}`
+  const reply = useGet<ReadonlyArray<AuditEntry>>(`/api/audit?limit=1000${only}`, tick)
   // The names of the servers.
   isLoaded.value
-  if (reply === undefined) return <p class="muted">Loading the audit log</p>
-  if (!reply.ok) return <p class="problem">{reply.detail}</p>
-  // Every page of the dashboard opens streams with tickets.
-  const entries = reply.body.filter(({ action }) => action !== "ticket.create").slice(0, MOST)
-  return entries.length === 0 ? (
-    <p class="muted">No request is recorded.</p>
-  ) : (
-    <ol class="events card" aria-label="Audit log, newest first">
-      {entries.map(Entry)}
-    </ol>
-  )
+  return drawReply(reply, "Loading the audit log", (all) => {
+    // Every page of the dashboard opens streams with tickets.
+    const entries = all.filter(({ action }) => action !== "ticket.create").slice(0, MOST)
+    return entries.length === 0 ? (
+      <p class="muted">No request is recorded.</p>
+    ) : (
+      <ol class="events card" aria-label="Audit log, newest first">
+        {entries.map(Entry)}
+      </ol>
+    )
+  })
 }

@@ -4,7 +4,7 @@ import type { View } from "../dom/el.ts"
 import { dateTime, duration } from "../dom/format.ts"
 import { addressOf, follow } from "../state/router.ts"
 import { nameOf } from "../state/servers.ts"
-import { empty } from "./parts.tsx"
+import { drawReply, empty } from "./parts.tsx"
 
 const Crash = (crash: CrashRecord, isOpen: boolean, isNamed: boolean): View => (
   <details key={crash.id} class="crash" open={isOpen}>
@@ -51,17 +51,8 @@ export const Crashes = ({
   const path = id === undefined ? "/api/crashes?limit=100" : `/api/servers/${segment(id)}/crashes`
   const reply = useGet<ReadonlyArray<CrashRecord>>(path, again)
   if (reply?.ok !== true) {
-    return (
-      <div class="stack card panel">
-        <p class="muted">
-          {reply === undefined
-            ? "Loading the crashes"
-            : reply.code === 404
-              ? "No crash is recorded."
-              : reply.detail}
-        </p>
-      </div>
-    )
+    const gone = reply?.code === 404 && <p class="muted">No crash is recorded.</p>
+    return <div class="stack card panel">{gone || drawReply(reply, "Loading the crashes", () => null)}</div>
   }
   if (reply.body.length === 0 && last !== undefined) {
     const text = `The server crashed ${dateTime(last.crashed_at)}: ${last.reason}. The record with its lines was removed.`

@@ -187,16 +187,6 @@ export const fact = (name: string, value: ComponentChildren): View => (
   </div>
 )
 
-/** Code of the page that could not be loaded, with a button that tries again. */
-export const missingPart = (name: string, again: () => void): View => (
-  <div class="attention is-failed" role="alert">
-    <span>{`${name} could not be loaded.`}</span>
-    <button type="button" class="link" onClick={again}>
-      Load it again
-    </button>
-  </div>
-)
-
 /** The choices of a filter with the numbers of what they show; `status`: the status whose colour a choice has. */
 export const chips = <A,>(
   props: {

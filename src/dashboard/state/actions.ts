@@ -1,10 +1,10 @@
 import { type Reply, request, segment } from "../api/http.ts"
 import type { Power } from "../api/types.ts"
 import { counted } from "../dom/format.ts"
-import { done, failed } from "./notices.ts"
+import { done, failed, tell } from "./notices.ts"
 import { nameOf, refresh } from "./servers.ts"
 
-export const pastOf: Readonly<Record<Power | "delete", string>> = {
+const pastOf: Readonly<Record<Power | "delete", string>> = {
   start: "Start requested",
   stop: "Stop requested",
   restart: "Restart requested",
@@ -14,34 +14,25 @@ export const pastOf: Readonly<Record<Power | "delete", string>> = {
   delete: "Deleted"
 }
 
-const report = (text: string, reply: Reply<unknown>): boolean => {
-  if (reply.ok) done(text)
-  else failed(text.replace(/ requested$/, " failed").replace(/^Deleted/, "Not deleted"), reply)
-  return reply.ok
+const told = (reply: Promise<Reply<unknown>>, text: string, id: string): Promise<boolean> => {
+  const refused = text.replace(/ requested$/, " failed").replace(/^Deleted/, "Not deleted")
+  return tell(reply, `${text}: ${nameOf(id)}`, `${refused}: ${nameOf(id)}`)
 }
 
-export const power = async (id: string, action: Power): Promise<boolean> =>
-  report(
-    `${pastOf[action]}: ${nameOf(id)}`,
-    await request("POST", `/api/servers/${segment(id)}/power`, { body: { action } })
-  )
+const pathOf = (id: string): string => `/api/servers/${segment(id)}`
+
+export const power = (id: string, action: Power): Promise<boolean> =>
+  told(request("POST", `${pathOf(id)}/power`, { body: { action } }), pastOf[action], id)
 
 export const remove = async (id: string, force: boolean): Promise<boolean> => {
-  const name = nameOf(id)
-  const ok = report(
-    `Deleted: ${name}`,
-    await request("DELETE", `/api/servers/${segment(id)}${force ? "?force=true" : ""}`)
-  )
+  const ok = await told(request("DELETE", `${pathOf(id)}${force ? "?force=true" : ""}`), pastOf.delete, id)
   if (ok) void refresh(id)
   return ok
 }
 
 /** Calls a route of one server that has no body in return; says what came of it. */
-export const act = async (id: string, route: string, text: string, body?: unknown): Promise<boolean> =>
-  report(
-    `${text}: ${nameOf(id)}`,
-    await request("POST", `/api/servers/${segment(id)}/${route}`, body === undefined ? {} : { body })
-  )
+export const act = (id: string, route: string, text: string, body?: unknown): Promise<boolean> =>
+  told(request("POST", `${pathOf(id)}/${route}`, body === undefined ? {} : { body }), text, id)
 
 type Outcomes = Readonly<Record<string, { readonly status: unknown; readonly detail?: string }>>
 

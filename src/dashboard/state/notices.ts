@@ -32,11 +32,16 @@ export const done = (text: string, detail = ""): void => add("done", text, detai
 export const failed = (text: string, { detail, hint }: Pick<Failure, "detail" | "hint">): void =>
   add("failed", text, `${detail} ${hint}`.trim())
 
-/** Says what came of a request. */
-export const tell = async (reply: Promise<Reply<unknown>>, fine: string, refused: string): Promise<void> => {
+/** Says what came of a request; returns whether it succeeded. */
+export const tell = async (
+  reply: Promise<Reply<unknown>>,
+  fine: string,
+  refused: string
+): Promise<boolean> => {
   const came = await reply
   if (came.ok) done(fine)
   else failed(refused, came)
+  return came.ok
 }
 
 export const announce = (text: string): void => {

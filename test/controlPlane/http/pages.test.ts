@@ -146,7 +146,7 @@ layer(service(noNode), options)("pages", (it) => {
         const policy = page.headers.get("content-security-policy") ?? ""
         assert.match(policy, /^default-src 'none'; script-src 'self'; style-src 'self';/)
         assert.notInclude(policy, "unsafe")
-        for (const name of ["main", "style", "xterm", "uplot"]) {
+        for (const name of ["main", "style"]) {
           const [path = ""] =
             new RegExp(`/dashboard/assets/${name}\\.\\w+\\?[\\w-]{16}`).exec(page.text) ?? []
           const file = yield* api.request("GET", path, { key: null, headers: { "accept-encoding": "gzip" } })

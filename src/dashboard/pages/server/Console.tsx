@@ -1,9 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks"
 import { whyNot } from "../../api/session.ts"
 import type { ServerStatus } from "../../api/types.ts"
-import { usePart } from "../../api/usePart.ts"
 import { onText, type View } from "../../dom/el.ts"
-import { missingPart } from "../../parts/parts.tsx"
 import { failed } from "../../state/notices.ts"
 import { type ConsoleStream, followConsole } from "./consoleStream.ts"
 import { type ConsoleTerminal, openTerminal } from "./terminal.ts"
@@ -25,15 +23,14 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   const element = useRef<HTMLDivElement>(null)
   const stream = useRef<ConsoleStream>(undefined)
   const terminal = useRef<ConsoleTerminal>(undefined)
-  const { again, part } = usePart("xterm")
   const [state, setState] = useState("Opening the console")
   const [text, setText] = useState("")
   /** How far the history is gone back; -1: not at all. */
   const [back, setBack] = useState(-1)
 
   useEffect(() => {
-    if (element.current === null || part === undefined) return
-    const opened = openTerminal(part, element.current)
+    if (element.current === null) return
+    const opened = openTerminal(element.current)
     const followed = followConsole(id, {
       onReplace: opened.replace,
       onLines: opened.write,
@@ -46,7 +43,7 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
       opened.close()
       terminal.current = undefined
     }
-  }, [id, part])
+  }, [id])
 
   const silent = whySilent(status)
   const submit = async (event: Event) => {
@@ -73,9 +70,8 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   }
   return (
     <div class="card console">
-      {again !== undefined && missingPart("The console", again)}
       <div class="console-output" ref={element} />
-      {again === undefined && (state !== "" || whyNot("console") !== undefined) && (
+      {(state !== "" || whyNot("console") !== undefined) && (
         <p class="console-state" role="status">
           {whyNot("console") === undefined
             ? state

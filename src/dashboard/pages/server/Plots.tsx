@@ -1,11 +1,11 @@
+import { effect } from "@preact/signals"
 import { useEffect, useRef, useState } from "preact/hooks"
+import UPlot from "uplot"
 import type { ServerStats } from "../../api/types.ts"
-import { type LoadedPart, usePart } from "../../api/usePart.ts"
 import type { View } from "../../dom/el.ts"
 import { bytes, duration, megabytes } from "../../dom/format.ts"
-import { missingPart } from "../../parts/parts.tsx"
 import { makeStatsStream, type Sample, samples } from "../../state/stats.ts"
-import { openPlot, type Plot, type Points } from "./plot.ts"
+import { colour, theme } from "../../state/theme.ts"
 
 const INTERVAL = 2
 /** Figures that a plot shows: five minutes. */
@@ -13,15 +13,106 @@ const MOST = 150
 
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power)
 
-/** One plot: the rows of values of a sample, and the text of the newest. */
-interface Kind {
-  readonly title: string
+/** Times in seconds, then one row of values for each line. */
+type Points = [Array<number>, ...Array<Array<number | null>>]
+
+interface Look {
   readonly colours: ReadonlyArray<string>
-  readonly valuesOf: (sample: Sample, before: Sample | undefined) => ReadonlyArray<number | null>
-  readonly textOf: (stats: ServerStats, values: ReadonlyArray<number | null>) => string
   readonly axisText: (value: number) => string
   /** Steps of the axis; absent: decimal ones. */
   readonly steps?: ReadonlyArray<number>
+}
+
+interface Plot {
+  readonly set: (points: Points) => void
+  readonly close: () => void
+}
+
+const HEIGHT = 108
+/** Seconds that a plot spans at least: the first figures are at its right. */
+const SHORTEST = 60
+const FONT = "10.5px ui-sans-serif, system-ui, sans-serif"
+
+/** From the first figure, at least so many seconds before the last. */
+const spanOf = ({ data: [times] }: UPlot): [number, number] => {
+  const last = times.at(-1) ?? Date.now() / 1000
+  return [Math.min(times[0] ?? last, last - SHORTEST), last]
+}
+
+const optionsOf = (width: number, { axisText, colours, steps }: Look): UPlot.Options => {
+  const axis = {
+    stroke: colour("muted"),
+    font: FONT,
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { show: false }
+  }
+  return {
+    width,
+    height: HEIGHT,
+    padding: [6, 24, 0, 0],
+    legend: { show: false },
+    cursor: { sync: { key: "server" }, drag: { x: false, y: false }, points: { size: 6 } },
+    scales: {
+      x: { time: true, range: spanOf },
+      y: { range: (_, __, highest) => [0, Math.max(1, (highest ?? 1) * 1.15)] }
+    },
+    axes: [
+      {
+        ...axis,
+        size: 22,
+        space: 80,
+        values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false }))
+      },
+      {
+        ...axis,
+        size: 62,
+        space: 26,
+        ...(steps !== undefined && { incrs: [...steps] }),
+        // Without a figure the axis has no scale.
+        values: ({ data: [times] }, values) =>
+          values.map((value) => (times.length === 0 ? "" : axisText(value)))
+      }
+    ],
+    series: [
+      {},
+      ...colours.map((name) => ({
+        stroke: colour(name),
+        width: 1.5,
+        fill: `color-mix(in srgb, ${colour(name)} 10%, transparent)`,
+        points: { show: false }
+      }))
+    ]
+  }
+}
+
+const openPlot = (element: HTMLElement, look: Look): Plot => {
+  let points: Points = [[], ...look.colours.map(() => [])]
+  let plot: UPlot | undefined
+  const drawn = effect(() => {
+    theme.value
+    plot?.destroy()
+    plot = new UPlot(optionsOf(element.clientWidth, look), points, element)
+  })
+  const sized = new ResizeObserver(() => plot?.setSize({ width: element.clientWidth, height: HEIGHT }))
+  sized.observe(element)
+  return {
+    set: (next) => {
+      points = next
+      plot?.setData(next)
+    },
+    close: () => {
+      drawn()
+      sized.disconnect()
+      plot?.destroy()
+    }
+  }
+}
+
+/** One plot: the rows of values of a sample, and the text of the newest. */
+interface Kind extends Look {
+  readonly title: string
+  readonly valuesOf: (sample: Sample, before: Sample | undefined) => ReadonlyArray<number | null>
+  readonly textOf: (stats: ServerStats, values: ReadonlyArray<number | null>) => string
   readonly isKnown: (stats: ServerStats) => boolean
 }
 
@@ -82,21 +173,16 @@ const pointsOf = ({ colours, valuesOf }: Kind, all: ReadonlyArray<Sample>): Poin
   return [all.map(({ at }) => at / 1000), ...colours.map((_, line) => rows.map((row) => row[line] ?? null))]
 }
 
-const Chart = (props: {
-  readonly code: LoadedPart<"uplot">["part"]
-  readonly kind: Kind
-  readonly all: ReadonlyArray<Sample>
-}): View => {
-  const { all, code, kind } = props
+const Chart = ({ all, kind }: { readonly all: ReadonlyArray<Sample>; readonly kind: Kind }): View => {
   const element = useRef<HTMLDivElement>(null)
   const plot = useRef<Plot>(undefined)
   useEffect(() => {
-    if (element.current === null || code === undefined) return
-    const opened = openPlot(code, element.current, kind)
+    if (element.current === null) return
+    const opened = openPlot(element.current, kind)
     plot.current = opened
     opened.set(pointsOf(kind, all))
     return opened.close
-  }, [code])
+  }, [])
   useEffect(() => plot.current?.set(pointsOf(kind, all)), [all])
   const newest = all.at(-1)
   const text = newest === undefined ? "" : kind.textOf(newest.stats, kind.valuesOf(newest, all.at(-2)))
@@ -113,7 +199,6 @@ const Chart = (props: {
 
 export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolean }): View => {
   const [all, setAll] = useState<ReadonlyArray<Sample>>([])
-  const { again, part } = usePart("uplot")
   useEffect(() => {
     if (!isUp) return
     const stream = makeStatsStream(INTERVAL, (server, sample) => {
@@ -134,11 +219,10 @@ export const Plots = ({ id, isUp }: { readonly id: string; readonly isUp: boolea
             : ""}
         </span>
       </div>
-      {isUp && again !== undefined && missingPart("The code of the plots", again)}
       {isUp ? (
         kinds
           .filter(({ isKnown }) => newest === undefined || isKnown(newest))
-          .map((kind) => <Chart key={kind.title} code={part} kind={kind} all={all} />)
+          .map((kind) => <Chart key={kind.title} kind={kind} all={all} />)
       ) : (
         <p class="muted">No process runs. The figures begin with the next start.</p>
       )}

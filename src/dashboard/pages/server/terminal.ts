@@ -1,5 +1,6 @@
 import { effect } from "@preact/signals"
-import type { ITheme, Terminal } from "@xterm/xterm"
+import { FitAddon } from "@xterm/addon-fit"
+import { type ITheme, Terminal } from "@xterm/xterm"
 import { colour, theme } from "../../state/theme.ts"
 import { cleanLine } from "./consoleText.ts"
 
@@ -81,10 +82,7 @@ export interface ConsoleTerminal {
   readonly close: () => void
 }
 
-export const openTerminal = (
-  { FitAddon, Terminal }: typeof import("../../late/xterm.ts"),
-  element: HTMLElement
-): ConsoleTerminal => {
+export const openTerminal = (element: HTMLElement): ConsoleTerminal => {
   const terminal = new Terminal({
     documentOverride: styleSafeDocument,
     convertEol: true,

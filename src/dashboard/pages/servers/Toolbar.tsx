@@ -1,3 +1,4 @@
+import { computed } from "@preact/signals"
 import { whyNot } from "../../api/session.ts"
 import { onText, type View } from "../../dom/el.ts"
 import { count } from "../../dom/format.ts"
@@ -26,17 +27,11 @@ const statuses: ReadonlyArray<Filter["status"]> = [
   "failed"
 ]
 
-/** The blueprints that servers have; read when the set of servers changes. */
-let known: { readonly at: number; readonly blueprints: ReadonlyArray<string> } = { at: -1, blueprints: [] }
-
-const blueprintsInUse = (): ReadonlyArray<string> => {
-  if (known.at !== membership.value) {
-    const found = new Set<string>()
-    for (const { blueprint_id } of rows.values()) found.add(blueprint_id)
-    known = { at: membership.value, blueprints: [...found].toSorted() }
-  }
-  return known.blueprints
-}
+/** The blueprints that servers have. */
+const blueprintsInUse = computed(() => {
+  membership.value
+  return [...new Set(Array.from(rows.values(), ({ blueprint_id }) => blueprint_id))].toSorted()
+})
 
 const focusList = (event: KeyboardEvent): void => {
   if (event.key === "Escape") {
@@ -72,7 +67,7 @@ export const Toolbar = (): View => {
           onChange={onText((blueprint) => setFilter({ blueprint }))}
         >
           <option value="">All blueprints</option>
-          {blueprintsInUse().map((id) => (
+          {blueprintsInUse.value.map((id) => (
             <option key={id} value={id}>
               {id}
             </option>
