@@ -60,7 +60,6 @@ const readDefinition = firstRow(Schema.Struct({ definition: JsonColumn(ServerDef
 const readCounts = readRows(
   Schema.Struct({ rollout_id: Schema.String, phase: RolloutPhase, servers: IntColumn })
 )
-const readRowCounts = readRows(Schema.Struct({ servers: IntColumn, definitions: IntColumn }))
 const readPlaces = readRows(Schema.Struct({ created_at: Schema.String }))
 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
@@ -72,8 +71,7 @@ interface RolloutPage {
 }
 
 /** Rows of a rollout: its servers that remain to be changed, and the definitions of revisions. */
-export interface RolloutPart {
-  readonly rollout_id: string
+export interface RolloutRows {
   readonly servers: ReadonlyArray<RolloutServer>
   readonly definitions: ReadonlyArray<readonly [revision: string, definition: ServerDefinition]>
 }
@@ -96,49 +94,27 @@ export class RolloutRepo extends Context.Service<RolloutRepo>()("muster/store/Ro
       yield* sql`DELETE FROM rollouts WHERE ${sql.in("id", ids)}`
     })
 
-    const addPart = Effect.fn("RolloutRepo.addPart")(function* (part: RolloutPart): Writing {
-      const { rollout_id } = part
-      for (const some of Arr.chunksOf(part.definitions, CHUNK)) {
+    const insert = Effect.fn("RolloutRepo.insert")(function* (
+      rollout: RolloutRecord,
+      { definitions, servers }: RolloutRows
+    ): Writing {
+      const rollout_id = rollout.id
+      for (const some of Arr.chunksOf(definitions, CHUNK)) {
         const rows = yield* Effect.forEach(some, ([revision, definition]) =>
           Effect.map(encodeDefinition(definition), (text) => ({ rollout_id, revision, definition: text }))
         )
         yield* insertRows(sql, "rollout_definitions", rows)
         yield* pause
       }
-      for (const some of Arr.chunksOf(part.servers, CHUNK)) {
+      for (const some of Arr.chunksOf(servers, CHUNK)) {
         const rows = yield* Effect.forEach(some, (server) =>
-          Effect.map(encodeServer(server), (row) => ({ ...row, active: 0 }))
+          Effect.map(encodeServer(server), (row) => ({ ...row, active: 1 }))
         )
         yield* insertRows(sql, "rollout_servers", rows)
         yield* pause
       }
-    })
-
-    const insert = Effect.fn("RolloutRepo.insert")(function* (
-      rollout: RolloutRecord,
-      rows: { readonly servers: number; readonly definitions: number }
-    ): Writing<boolean> {
-      const { id } = rollout
-      const [found] = yield* readRowCounts(
-        sql`SELECT (SELECT COUNT(*) FROM rollout_servers WHERE rollout_id = ${id}) AS servers,
-          (SELECT COUNT(*) FROM rollout_definitions WHERE rollout_id = ${id}) AS definitions`
-      )
-      if (found?.servers !== rows.servers || found.definitions !== rows.definitions) return false
-      for (let from = 0; from < rows.servers; from += CHUNK) {
-        yield* pause
-        yield* sql`UPDATE rollout_servers SET active = 1
-          WHERE rollout_id = ${id} AND phase = 'queued' AND position >= ${from} AND position < ${from + CHUNK}`
-      }
       yield* sql`INSERT INTO rollouts ${sql.insert(yield* encodeRollout(rollout))}`
       yield* prune
-      return true
-    })
-
-    const removeParts = Effect.fn("RolloutRepo.removeParts")(function* (id?: string): Writing {
-      const ofNone = sql`rollout_id NOT IN (SELECT id FROM rollouts)`
-      const parts = id === undefined ? ofNone : sql`${ofNone} AND rollout_id = ${id}`
-      yield* sql`DELETE FROM rollout_servers WHERE ${parts}`
-      yield* sql`DELETE FROM rollout_definitions WHERE ${parts}`
     })
 
     const list = Effect.fn("RolloutRepo.list")(function* ({
@@ -215,12 +191,8 @@ export class RolloutRepo extends Context.Service<RolloutRepo>()("muster/store/Ro
       notified_at, restarted_at, crash_before, reason`
 
     return {
-      /** Adds rows of a rollout that is not inserted yet; until then they have no effect. */
-      addPart,
-      /** Inserts a rollout without {@link busy} servers; false if some of its `rows` parts were removed. */
+      /** Inserts a rollout without {@link busy} servers, in steps between which other requests are served. */
       insert,
-      /** Removes the parts of rollouts that were not inserted: of one, or of all. */
-      removeParts,
       find: (id: string) => readRollout(sql`${select} WHERE id = ${id}`),
       /** Returns rollouts, newest first, unless none has the id `after`. `created_by` selects those of one key. */
       list,
