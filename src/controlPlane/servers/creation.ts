@@ -24,11 +24,11 @@ import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/Idempoten
 import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { pipelined } from "../store/sql/Transaction.ts"
-import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./availableCapacity.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { plain, summaryOf } from "./list/summary.ts"
 import { CreationPriority } from "./state/CreationPriority.ts"
 import { creationRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
+import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./state/quotaRules.ts"
 
 /** A request to create a server. `body_hash` is the SHA-256 of its body in hex. */
 export interface CreateRequest {

@@ -17,14 +17,7 @@ import { OpenStreams, StreamShutdown } from "../events/OpenStreams.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { checkHandshake } from "../events/webSocketUpgrade.ts"
 import { serveConsole } from "../events/websocket.ts"
-import {
-  conditional,
-  etagOf,
-  respondWith,
-  respondWithStream,
-  unlessKnown,
-  type Versioned
-} from "../http/conditional.ts"
+import { conditional, etagOf, respondWith, respondWithStream, unlessKnown } from "../http/conditional.ts"
 import { type JsonBody, JsonWriter } from "../http/JsonWriter.ts"
 import { LargeAnswers } from "../http/LargeAnswers.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds, ServerAccess } from "../http/Principal.ts"
@@ -36,7 +29,7 @@ import { makeBulk } from "./bulk.ts"
 import type { ListRequest } from "./list/listQuery.ts"
 import { linePage, logPage, newestLines, parseInclude, parseListQuery } from "./list/listQuery.ts"
 import { LONGEST_WHOLE } from "./list/ServerIndex.ts"
-import { has, type Include, includeOf } from "./list/summary.ts"
+import { has, type Include, includeOf, plain } from "./list/summary.ts"
 import { ServerManager } from "./ServerManager.ts"
 import type { WaitTarget } from "./waiting.ts"
 
@@ -260,20 +253,15 @@ export const ServersHandlers = handlersOf(
             }
           })
         }),
-        get: ({ params: { server }, query }) => {
+        get: Effect.fnUntraced(function* ({ params: { server }, query }) {
           const include = parseInclude(query.include)
           const { timeout = "", wait = "" } = query
-          const seconds = timeout === "" ? DEFAULT_TIMEOUT : Number(timeout)
-          const respond = (id: ServerId, found: Versioned) =>
-            wait === "" ? conditional(found) : getAfter(id, include, wait, seconds)
-          return Effect.matchEffect(servers.get(server, include), {
-            onSuccess: (found) => respond(server, found),
-            onFailure: () =>
-              Effect.flatMap(servers.identify(server), (id) =>
-                Effect.flatMap(servers.get(id, include), (found) => respond(id, found))
-              )
-          })
-        },
+          const whole = Effect.as(servers.get(server, plain), server)
+          const id = yield* Effect.catchTag(whole, "NotFound", () => servers.identify(server))
+          return yield* wait === ""
+            ? conditional(yield* servers.get(id, include))
+            : getAfter(id, include, wait, timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
+        }),
         crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageAfter(query, CRASHES)),
         crashes: Effect.fnUntraced(function* ({ query }) {
           const { blueprint_id = "", node_id = "", server = "", since = "" } = query
@@ -331,14 +319,13 @@ export const ServersHandlers = handlersOf(
           })
           return HttpServerResponse.jsonUnsafe(upgrade, { status: dry_run ? 200 : 202 })
         }),
-        install: ({ params, query }) =>
-          Effect.gen(function* () {
-            const { script, ...report } = yield* servers.install(params.server)
-            const shown = query.script === false || script === undefined ? report : { ...report, script }
-            return (yield* CurrentSlsRequest) === undefined
-              ? shown
-              : HttpServerResponse.jsonUnsafe({ ...shown, phase: slsPhase(shown.phase) })
-          }),
+        install: Effect.fnUntraced(function* ({ params, query }) {
+          const { script, ...report } = yield* servers.install(params.server)
+          const shown = query.script === false || script === undefined ? report : { ...report, script }
+          return (yield* CurrentSlsRequest) === undefined
+            ? shown
+            : HttpServerResponse.jsonUnsafe({ ...shown, phase: slsPhase(shown.phase) })
+        }),
         installLogs: Effect.fnUntraced(function* ({ params, query }) {
           const at = linePage(query)
           const isNewestFirst = (yield* CurrentSlsRequest) !== undefined

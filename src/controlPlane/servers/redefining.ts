@@ -91,6 +91,8 @@ const makeCallerChecks = Effect.gen(function* () {
   }
 })
 
+type CallerChecks = Effect.Success<typeof makeCallerChecks>
+
 /** The routes that change the definition of a server (spec 3.12). */
 export const makeRedefining = Effect.gen(function* () {
   const blueprints = yield* BlueprintStore
@@ -100,14 +102,17 @@ export const makeRedefining = Effect.gen(function* () {
   const { call, recordOf, refuseMoving } = yield* makeNodeCalls
   const { failAway, failWith } = yield* makeNodeErrors
   const checkOverrides = yield* makeOverridesCheck
-  const checkKept = (before: ServerRecord, next: ServerDefinition) =>
-    checkOverrides({
-      right: "change",
-      blueprint_id: next.blueprint_id,
-      given: before.overrides ?? {},
-      next,
-      before
-    })
+
+  /** Checks that the caller may give a server another definition of its overrides. */
+  const checkKept = Effect.fnUntraced(function* (
+    check: CallerChecks,
+    before: ServerRecord,
+    next: ServerDefinition
+  ) {
+    const { blueprint_id } = next
+    yield* check.limits(before, next)
+    yield* checkOverrides({ right: "change", blueprint_id, given: before.overrides ?? {}, next, before })
+  })
 
   const checkNode = Effect.fnUntraced(function* (record: ServerRecord) {
     if (record.status === "unknown") return yield* failAway(record)
@@ -178,9 +183,7 @@ export const makeRedefining = Effect.gen(function* () {
     const audited = yield* CurrentAudit
     const record = yield* recordOf(id)
     const definition = yield* today(record)
-    const checkGiven = (now: ServerRecord, next: ServerDefinition) =>
-      Effect.andThen(check.limits(now, next), checkKept(now, next))
-    yield* checkGiven(record, definition)
+    yield* checkKept(check, record, definition)
     const upgrade: Upgrade = {
       changes: changesBetween(record.definition, definition),
       revision: revisionOf(definition)
@@ -188,7 +191,7 @@ export const makeRedefining = Effect.gen(function* () {
     if (!request.dry_run) {
       const by = Effect.fnUntraced(function* (now: ServerRecord) {
         const definition = yield* today(now)
-        yield* checkGiven(now, definition)
+        yield* checkKept(check, now, definition)
         yield* check.save(now, definition)
         if (audited !== undefined) audited.isShareable = isDeepStrictEqual(definition, now.definition)
         return { definition, quotas: check.quotas } satisfies NewDefinition
@@ -227,8 +230,7 @@ export const makeRedefining = Effect.gen(function* () {
     if (definition !== undefined) {
       const check = yield* makeCallerChecks
       const by = Effect.fnUntraced(function* (now: ServerRecord) {
-        yield* check.limits(now, definition)
-        yield* checkKept(now, definition)
+        yield* checkKept(check, now, definition)
         yield* check.save(now, definition)
         return { definition, reinstall: true, quotas: check.quotas } satisfies NewDefinition
       })

@@ -1,6 +1,6 @@
 /** Figures of many servers, from their nodes (spec 3.7). */
 
-import { Array as Arr, Clock, Effect, Fiber, FiberMap, Layer, Schedule } from "effect"
+import { Array as Arr, Clock, Effect, FiberMap, Layer, RcMap, Schedule } from "effect"
 import type { NodeId, ServerId } from "../../contract/domain/Id.ts"
 import type { FiguresById, ServerRecord, ServerStats } from "../../contract/domain/Server.ts"
 import type { Daemon } from "../../contract/nodeApi/Daemon.ts"
@@ -11,11 +11,6 @@ import { LiveFeed, type LiveNews, StatsFeed } from "../events/LiveFeed.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
-
-interface Sampling {
-  readonly filters: Array<EventFilter>
-  readonly fiber: Fiber.Fiber<unknown>
-}
 
 /**
  * Measures servers for the topic `stats` (spec 3.11) by one call to each node and interval. A node that has not
@@ -28,8 +23,6 @@ export const StatsSampler = Layer.effect(
     const live = yield* LiveFeed
     const registry = yield* NodeRegistry
     const statsOf = yield* makeStatsOf
-    const scope = yield* Effect.scope
-    const samplings = new Map<number, Sampling>()
 
     const isWanted = (filter: EventFilter, { blueprint_id, id, labels, node_id }: ServerRecord) =>
       registry.isConnected(node_id) && letsThrough(filter, { server_id: id, blueprint_id, labels })
@@ -65,41 +58,28 @@ export const StatsSampler = Layer.effect(
       live.publish(news.filter(({ server_id }) => index.get(server_id) !== undefined))
     })
 
-    const sample = Effect.fnUntraced(function* (interval: number, filters: ReadonlyArray<EventFilter>) {
-      const calls = yield* FiberMap.make<NodeId>()
-      const tick = Effect.gen(function* () {
-        const byNode = Map.groupBy(yield* wanted(filters), ({ node_id }) => node_id)
-        for (const [node_id, records] of byNode) {
-          yield* FiberMap.run(calls, node_id, measure(interval, records), { onlyIfMissing: true })
-        }
+    /** By interval: the filters that share its measurements. */
+    const samplings = yield* RcMap.make({
+      lookup: Effect.fnUntraced(function* (interval: number) {
+        const filters = new Set<EventFilter>()
+        const calls = yield* FiberMap.make<NodeId>()
+        const tick = Effect.gen(function* () {
+          const byNode = Map.groupBy(yield* wanted([...filters]), ({ node_id }) => node_id)
+          for (const [node_id, records] of byNode) {
+            yield* FiberMap.run(calls, node_id, measure(interval, records), { onlyIfMissing: true })
+          }
+        })
+        yield* Effect.forkScoped(Effect.repeat(tick, Schedule.fixed(`${interval} seconds`)))
+        return filters
       })
-      yield* Effect.repeat(tick, Schedule.fixed(`${interval} seconds`))
-    }, Effect.scoped)
-
-    const join = Effect.fnUntraced(function* (filter: EventFilter) {
-      const interval = intervalOf(filter)
-      const sampling = samplings.get(interval)
-      if (sampling !== undefined) {
-        sampling.filters.push(filter)
-        return sampling
-      }
-      const filters = [filter]
-      const begun: Sampling = { filters, fiber: yield* Effect.forkIn(sample(interval, filters), scope) }
-      samplings.set(interval, begun)
-      return begun
     })
 
-    const leave = (filter: EventFilter, { fiber, filters }: Sampling) =>
-      Effect.suspend(() => {
-        filters.splice(filters.indexOf(filter), 1)
-        if (filters.length > 0) return Effect.void
-        samplings.delete(intervalOf(filter))
-        return Fiber.interrupt(fiber)
-      })
-
     return StatsFeed.of({
-      listen: (filter) =>
-        Effect.asVoid(Effect.acquireRelease(join(filter), (sampling) => leave(filter, sampling)))
+      listen: Effect.fnUntraced(function* (filter) {
+        const filters = yield* RcMap.get(samplings, intervalOf(filter))
+        filters.add(filter)
+        yield* Effect.addFinalizer(() => Effect.sync(() => filters.delete(filter)))
+      })
     })
   })
 )
@@ -116,17 +96,17 @@ export const makeStatsOf = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
 
-  const ofSome = (daemon: Daemon, ids: ReadonlyArray<ServerId>, found: Map<ServerId, ServerStats>) =>
-    daemon.statsOfMany(ids).pipe(
-      Effect.tap((answer) =>
-        Effect.sync(() => {
-          for (const id of ids) {
-            const stats = Object.hasOwn(answer, id) ? answer[id] : undefined
-            if (stats !== undefined && stats !== null) found.set(id, stats)
-          }
-        })
-      )
-    )
+  const ofSome = Effect.fnUntraced(function* (
+    daemon: Daemon,
+    ids: ReadonlyArray<ServerId>,
+    found: Map<ServerId, ServerStats>
+  ) {
+    const answer = yield* daemon.statsOfMany(ids)
+    for (const id of ids) {
+      const stats = Object.hasOwn(answer, id) ? answer[id] : undefined
+      if (stats !== undefined && stats !== null) found.set(id, stats)
+    }
+  })
 
   const ofNode = (node_id: NodeId, ids: ReadonlyArray<ServerId>, found: Map<ServerId, ServerStats>) =>
     Effect.flatMap(daemons.of(node_id), (daemon) =>
@@ -146,9 +126,9 @@ export const makeStatsOf = Effect.gen(function* () {
       for (const id of ids) {
         const record = index.get(id)
         if (record === undefined) continue
-        const others = byNode.get(record.node_id) ?? []
-        others.push(id)
-        byNode.set(record.node_id, others)
+        const others = byNode.get(record.node_id)
+        if (others === undefined) byNode.set(record.node_id, [id])
+        else others.push(id)
         yield
       }
     })

@@ -123,7 +123,7 @@ const makeCalls = Effect.gen(function* () {
   const lifecycle = yield* ServerLifecycle
   const repo = yield* RolloutRepo
   const store = yield* Store
-  const { end, failed, save, time } = yield* makeProgress
+  const { failed, save, time } = yield* makeProgress
 
   /** Whether a server has left the limits of the key that created the rollout. */
   const isOutside = Effect.fnUntraced(function* ({ created_by }: RolloutRecord, record: ServerRecord) {
