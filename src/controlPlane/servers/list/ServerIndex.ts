@@ -137,6 +137,59 @@ const followServers = Effect.gen(function* () {
   return { changes, creating, migrations, state, table }
 })
 
+/** Encodes lists. `updated` compares the definitions of summaries with the files of today. */
+const makeEncoding = (table: ServerTable, updated: Effect.Effect<void>) => {
+  const encoded = (ids: ReadonlyArray<ServerId>, pieceOf: (id: ServerId) => string | undefined) =>
+    inSlices(function* () {
+      const writer = new JsonWriter("[")
+      for (const id of ids) {
+        const piece = pieceOf(id)
+        if (piece !== undefined) writer.add(piece)
+        yield
+      }
+      return yield* writer.end()
+    })
+
+  const pageOf = ({ ids, next }: Selection): ServerPage => ({
+    ids,
+    next,
+    encodeIds: encoded(ids, JSON.stringify),
+    encode: (include, stats) =>
+      Effect.andThen(
+        updated,
+        encoded(ids, (id) => {
+          const piece = table.summary(id, include)
+          return piece === undefined || stats === undefined ? piece : withStats(piece, stats.get(id) ?? null)
+        })
+      )
+  })
+
+  const stream = (filter: ServerFilter, what: Include | "ids") =>
+    Stream.unwrap(
+      Effect.map(updated, () => {
+        const records = table.after()
+        const writer = new JsonWriter("[")
+        return Stream.unfold(false, (isOver) =>
+          inSlices(function* () {
+            if (isOver) return undefined
+            for (let part = writer.take(); ; part = writer.take()) {
+              if (part !== undefined) return [part, false] as const
+              const { done, value: record } = records.next()
+              if (done === true) return [writer.rest(), true] as const
+              const { id } = record
+              const textOf = () => (what === "ids" ? JSON.stringify(id) : table.summary(id, what))
+              const piece = matches(filter, record) ? textOf() : undefined
+              if (piece !== undefined) writer.add(piece)
+              yield
+            }
+          })
+        )
+      })
+    )
+
+  return { pageOf, stream }
+}
+
 /**
  * The read model of the servers: their records in memory, kept up to date by the journal. A write is visible here
  * before it returns.
@@ -151,32 +204,7 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
       if (table.compareWith(today)) state.context = randomUUID()
     })
 
-    const encoded = (ids: ReadonlyArray<ServerId>, pieceOf: (id: ServerId) => string | undefined) =>
-      inSlices(function* () {
-        const writer = new JsonWriter("[")
-        for (const id of ids) {
-          const piece = pieceOf(id)
-          if (piece !== undefined) writer.add(piece)
-          yield
-        }
-        return yield* writer.end()
-      })
-
-    const pageOf = ({ ids, next }: Selection): ServerPage => ({
-      ids,
-      next,
-      encodeIds: encoded(ids, JSON.stringify),
-      encode: (include, stats) =>
-        Effect.andThen(
-          updated,
-          encoded(ids, (id) => {
-            const piece = table.summary(id, include)
-            return piece === undefined || stats === undefined
-              ? piece
-              : withStats(piece, stats.get(id) ?? null)
-          })
-        )
-    })
+    const { pageOf, stream } = makeEncoding(table, updated)
 
     /** Looks for a server, and once more among what others have committed if it is not found. */
     const lookTwice = <A>(look: () => A | undefined) =>
@@ -189,29 +217,6 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
       const record = table.get(id)
       return record !== undefined && admits(restriction, record) ? record : undefined
     }
-
-    const stream = (filter: ServerFilter, what: Include | "ids") =>
-      Stream.unwrap(
-        Effect.map(updated, () => {
-          const records = table.after()
-          const writer = new JsonWriter("[")
-          return Stream.unfold(false, (isOver) =>
-            inSlices(function* () {
-              if (isOver) return undefined
-              for (let part = writer.take(); ; part = writer.take()) {
-                if (part !== undefined) return [part, false] as const
-                const { done, value: record } = records.next()
-                if (done === true) return [writer.rest(), true] as const
-                const { id } = record
-                const textOf = () => (what === "ids" ? JSON.stringify(id) : table.summary(id, what))
-                const piece = matches(filter, record) ? textOf() : undefined
-                if (piece !== undefined) writer.add(piece)
-                yield
-              }
-            })
-          )
-        })
-      )
 
     return {
       version: Effect.map(

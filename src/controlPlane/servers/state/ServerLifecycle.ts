@@ -15,7 +15,7 @@ import { append, makeMigrationRecords } from "./migrationRecords.ts"
 import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import { makeRecordChanges, type RecordChanges } from "./recordChanges.ts"
 import { makeRedefinitions, makeReplacePorts, settingsOf } from "./redefinitions.ts"
-import { makeReportedChanges } from "./reportedChanges.ts"
+import { makeAbsences, makeReportedChanges } from "./reportedChanges.ts"
 import { BY_CALLER, EXPIRED, isFinished, onInstallRefused, problems } from "./transitions.ts"
 
 type Refusal = Parameters<typeof problemAfter>[1]
@@ -181,6 +181,7 @@ export class ServerLifecycle extends Context.Service<ServerLifecycle>()("muster/
     const records = yield* makeRecordChanges
     return {
       ...(yield* makeReportedChanges(records)),
+      ...(yield* makeAbsences(records)),
       ...(yield* makeRequestedRuns(records)),
       ...(yield* makeSettingsAndRemovals(records)),
       ...(yield* makeRedefinitions(records)),

@@ -98,6 +98,15 @@ export const makeMigrationRecords = Effect.gen(function* () {
     yield* setStartPending(record, migration.was_up === true && record.status === "offline")
   })
 
+  return { begin, deleteOn, end, forget, placed, save, setStartPending, switchNode }
+})
+
+/** The ends of migrations that reports of the new node cause. */
+export const makeArrivals = Effect.gen(function* () {
+  const migrations = yield* MigrationRepo
+  const servers = yield* ServerRepo
+  const { deleteOn, forget, placed, save } = yield* makeMigrationRecords
+
   /** Ends a migration on the new node: the old one releases the ports and deletes the files. */
   const arrive = Effect.fnUntraced(function* (record: ServerRecord, migration: Migration) {
     yield* migrations.free(record.id, migration.from_node)
@@ -161,5 +170,5 @@ export const makeMigrationRecords = Effect.gen(function* () {
     return { outcome, isBack: false }
   })
 
-  return { begin, end, forget, deleteOn, save, setStartPending, settle, switchNode } as const
+  return { deleteOn, settle }
 })

@@ -12,7 +12,7 @@ import type { ServerFields } from "../../store/repos/serverFields.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import type { Read, Write } from "../../store/sql/Transaction.ts"
 import { crashRecord, makeEndRecord } from "./endRecord.ts"
-import { append, makeMigrationRecords } from "./migrationRecords.ts"
+import { append, makeArrivals } from "./migrationRecords.ts"
 import type { Transition } from "./transitions.ts"
 
 /** Marks a server for verification by the leader, as its node may have lost it; part of a write. */
@@ -37,19 +37,11 @@ export interface Turn {
   migrationOf(id: ServerId): Read<Migration | undefined>
 }
 
-/** Applies transitions to records, within a write, with their journal entries. */
-export const makeRecordChanges = Effect.gen(function* () {
+/** Runs the decisions on several servers in one write, with shared statements. */
+const makeTurns = Effect.gen(function* () {
   const servers = yield* ServerRepo
   const store = yield* Store
   const migrations = yield* MigrationRepo
-  const migrationRecords = yield* makeMigrationRecords
-  const crashes = yield* CrashRepo
-  const endRecord = yield* makeEndRecord
-
-  const alone: Turn = {
-    set: servers.set,
-    migrationOf: (id) => Effect.map(migrations.find(id), Option.getOrUndefined)
-  }
 
   /**
    * Runs a turn of several servers with shared statements, from the records `before` of earlier turns.
@@ -81,78 +73,6 @@ export const makeRecordChanges = Effect.gen(function* () {
     }
     return after
   })
-
-  /** Applies a transition, with journal entries in the order of the events. */
-  const carryOut = Effect.fnUntraced(function* (
-    record: ServerRecord,
-    decided: Transition,
-    { removedFrom, sequence, turn = alone }: CarryOutOptions = {}
-  ) {
-    const { isBack, outcome } = yield* migrationRecords.settle(record, decided, turn.migrationOf)
-    const transaction = yield* Transaction
-    const add = (change: Change) => transaction.append(change, record)
-    const server_id = record.id
-    const { clearsStart, crash, destroys, details, surprising: _, transient, via, ...fields } = outcome
-    const { install, problem, redefinition, restart, run, status } = fields
-    if (destroys === undefined) {
-      yield* turn.set(server_id, {
-        ...fields,
-        ...(clearsStart === true ? { start_pending: false } : {}),
-        ...(sequence === undefined || isBack ? {} : { last_sequence: sequence })
-      })
-    }
-    if (install !== undefined) yield* add({ topic: "server:install", server_id, payload: install })
-    if (redefinition !== undefined) {
-      yield* servers.reserve(record, { ...record, redefinition })
-      yield* add({ topic: "server:changed", server_id, payload: null })
-    }
-    if (crash !== undefined) {
-      const { lines, ...summary } = crashRecord(record, crash, details)
-      yield* crashes.add({ ...summary, lines })
-      yield* add({ topic: "crash", server_id, payload: crash })
-      yield* add({ topic: "server:crash-recorded", server_id, payload: summary })
-    }
-    // Before the status, so that a caller who waits for `offline` sees both.
-    if (restart !== undefined) yield* add({ topic: "server:restart", server_id, payload: restart })
-    if (run !== undefined) yield* add({ topic: "server:run", server_id, payload: run })
-    if (problem !== undefined) yield* add({ topic: "server:problem", server_id, payload: problem })
-    if (via !== undefined) yield* add({ topic: "status", server_id, payload: via })
-    if (transient !== undefined) yield* add({ topic: "server:transient", server_id, payload: transient })
-    if (status !== undefined) yield* add({ topic: "status", server_id, payload: status })
-    if (clearsStart === true) yield* add({ topic: "server:start-pending", server_id, payload: false })
-    if (destroys !== undefined) {
-      if (record.node_id !== removedFrom) yield* migrationRecords.deleteOn(record, record.node_id)
-      yield* endRecord(record, destroys)
-      yield* add({ topic: "deleted", server_id, payload: null })
-    }
-  })
-
-  const decide = Effect.fnUntraced(function* (
-    record: ServerRecord,
-    by: (record: ServerRecord) => Transition,
-    options: CarryOutOptions
-  ) {
-    const outcome = by(record)
-    yield* carryOut(record, outcome, options)
-    return { record, outcome } satisfies Changed
-  })
-
-  /** Decides on a transition of the present record, if there is one, and applies it. */
-  const change = Effect.fnUntraced(function* (
-    id: ServerId,
-    by: (record: ServerRecord) => Transition,
-    removedFrom?: string
-  ) {
-    const record = Option.getOrUndefined(yield* servers.lock(id))
-    return record === undefined
-      ? undefined
-      : yield* decide(record, by, removedFrom === undefined ? {} : { removedFrom })
-  })
-
-  const changeAll = (ids: ReadonlyArray<ServerId>, by: (record: ServerRecord) => Transition) =>
-    together(ids, new Map(), (records, turn) =>
-      Effect.forEach(records.values(), (record) => decide(record, by, { turn }), { discard: true })
-    )
 
   const workAll = Effect.fnUntraced(function* (requests: ReadonlyArray<ReadonlyArray<RecordWork>>) {
     const byServer = [...Map.groupBy(requests.flat(), ({ id }) => id).values()]
@@ -188,6 +108,95 @@ export const makeRecordChanges = Effect.gen(function* () {
       }))
       return Effect.flatMap(workTogether(works), () => Effect.orDie(Effect.fromOption(Option.all(answers))))
     })
+
+  return { onRecords, together }
+})
+
+/** Applies transitions to records, within a write, with their journal entries. */
+export const makeRecordChanges = Effect.gen(function* () {
+  const servers = yield* ServerRepo
+  const migrations = yield* MigrationRepo
+  const { onRecords, together } = yield* makeTurns
+  const { deleteOn, settle } = yield* makeArrivals
+  const crashes = yield* CrashRepo
+  const endRecord = yield* makeEndRecord
+
+  const alone: Turn = {
+    set: servers.set,
+    migrationOf: (id) => Effect.map(migrations.find(id), Option.getOrUndefined)
+  }
+
+  /** Applies a transition, with journal entries in the order of the events. */
+  const carryOut = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    decided: Transition,
+    { removedFrom, sequence, turn = alone }: CarryOutOptions = {}
+  ) {
+    const { isBack, outcome } = yield* settle(record, decided, turn.migrationOf)
+    const transaction = yield* Transaction
+    const add = (change: Change) => transaction.append(change, record)
+    const server_id = record.id
+    const { clearsStart, crash, destroys, details, surprising: _, transient, via, ...fields } = outcome
+    const { install, problem, redefinition, restart, run, status } = fields
+    if (destroys === undefined) {
+      yield* turn.set(server_id, {
+        ...fields,
+        ...(clearsStart === true ? { start_pending: false } : {}),
+        ...(sequence === undefined || isBack ? {} : { last_sequence: sequence })
+      })
+    }
+    if (install !== undefined) yield* add({ topic: "server:install", server_id, payload: install })
+    if (redefinition !== undefined) {
+      yield* servers.reserve(record, { ...record, redefinition })
+      yield* add({ topic: "server:changed", server_id, payload: null })
+    }
+    if (crash !== undefined) {
+      const { lines, ...summary } = crashRecord(record, crash, details)
+      yield* crashes.add({ ...summary, lines })
+      yield* add({ topic: "crash", server_id, payload: crash })
+      yield* add({ topic: "server:crash-recorded", server_id, payload: summary })
+    }
+    // Before the status, so that a caller who waits for `offline` sees both.
+    if (restart !== undefined) yield* add({ topic: "server:restart", server_id, payload: restart })
+    if (run !== undefined) yield* add({ topic: "server:run", server_id, payload: run })
+    if (problem !== undefined) yield* add({ topic: "server:problem", server_id, payload: problem })
+    if (via !== undefined) yield* add({ topic: "status", server_id, payload: via })
+    if (transient !== undefined) yield* add({ topic: "server:transient", server_id, payload: transient })
+    if (status !== undefined) yield* add({ topic: "status", server_id, payload: status })
+    if (clearsStart === true) yield* add({ topic: "server:start-pending", server_id, payload: false })
+    if (destroys !== undefined) {
+      if (record.node_id !== removedFrom) yield* deleteOn(record, record.node_id)
+      yield* endRecord(record, destroys)
+      yield* add({ topic: "deleted", server_id, payload: null })
+    }
+  })
+
+  const decide = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    by: (record: ServerRecord) => Transition,
+    options: CarryOutOptions
+  ) {
+    const outcome = by(record)
+    yield* carryOut(record, outcome, options)
+    return { record, outcome } satisfies Changed
+  })
+
+  /** Decides on a transition of the present record, if there is one, and applies it. */
+  const change = Effect.fnUntraced(function* (
+    id: ServerId,
+    by: (record: ServerRecord) => Transition,
+    removedFrom?: string
+  ) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    return record === undefined
+      ? undefined
+      : yield* decide(record, by, removedFrom === undefined ? {} : { removedFrom })
+  })
+
+  const changeAll = (ids: ReadonlyArray<ServerId>, by: (record: ServerRecord) => Transition) =>
+    together(ids, new Map(), (records, turn) =>
+      Effect.forEach(records.values(), (record) => decide(record, by, { turn }), { discard: true })
+    )
 
   return { carryOut, change, changeAll, decide, onRecords } as const
 })

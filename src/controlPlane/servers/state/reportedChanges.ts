@@ -96,14 +96,12 @@ const BATCH = 100
 
 const isSilent = (outcome: Transition): boolean => changesNothing(outcome) && outcome.surprising !== true
 
-/** The changes that nodes cause by reports, snapshots and absence. */
+/** The changes that nodes cause by reports and snapshots. */
 export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordChanges) {
   const store = yield* Store
   const servers = yield* ServerRepo
-  const capacity = yield* CapacityRepo
   const migrations = yield* MigrationRepo
   const migrationRecords = yield* makeMigrationRecords
-  const mark = yield* makeMarkForVerification
   const room = yield* Semaphore.make(MOST_AT_ONCE)
   const nodes = makeKeyedLock<NodeId>(MESSAGES_OF_NODE)
 
@@ -204,6 +202,26 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     yield* logChange(changed)
   }, Effect.uninterruptible)
 
+  return {
+    /**
+     * Applies reports of a node in one write, in order per server, and returns unknown servers. Repetitions change
+     * nothing; a report from another node repeats the pending deletion there.
+     */
+    reports,
+    /** Applies a snapshot of one server. Returns false if a pending report, or one after `sequence`, may be newer. */
+    observe,
+    /** Applies that the node does not have the server. */
+    missing
+  }
+})
+
+/** The changes by the absence of nodes, and what the leader verifies after it. */
+export const makeAbsences = Effect.fnUntraced(function* ({ changeAll }: RecordChanges) {
+  const store = yield* Store
+  const servers = yield* ServerRepo
+  const capacity = yield* CapacityRepo
+  const mark = yield* makeMarkForVerification
+
   const inBatches = (ids: ReadonlyArray<ServerId>, mutation: (batch: ReadonlyArray<ServerId>) => Write) =>
     Effect.forEach(Arr.chunksOf(ids, BATCH), (batch) => store.write(mutation(batch)), { discard: true })
 
@@ -217,7 +235,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
       ids,
       Effect.fnUntraced(function* (batch) {
         if (yield* capacity.isConnected(node_id)) return
-        yield* records.changeAll(batch, (record) => (record.node_id === node_id ? by(record) : {}))
+        yield* changeAll(batch, (record) => (record.node_id === node_id ? by(record) : {}))
       })
     )
 
@@ -230,15 +248,6 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
   })
 
   return {
-    /**
-     * Applies reports of a node in one write, in order per server, and returns unknown servers. Repetitions change
-     * nothing; a report from another node repeats the pending deletion there.
-     */
-    reports,
-    /** Applies a snapshot of one server. Returns false if a pending report, or one after `sequence`, may be newer. */
-    observe,
-    /** Applies that the node does not have the server. */
-    missing,
     /** Sets the servers of a lost node to `unknown`, unless the node is connected again. */
     nodeLost: (node_id: NodeId, ids: ReadonlyArray<ServerId>) => changeAway(node_id, ids, onNodeLost),
     /** Deletes the servers of a node that is given up, except saved ones, unless the node is connected again. */
