@@ -17,7 +17,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/keys": 848,
   "src/controlPlane/nodes": 3800,
   "src/controlPlane/pages": 777,
-  "src/controlPlane/servers": 7998,
+  "src/controlPlane/servers": 7991,
   "src/controlPlane/store": 6337,
   "src/controlPlane/webhooks": 915,
   "src/daemon": 989,

@@ -1,5 +1,5 @@
 import { Context, Effect, Layer, Option, Result } from "effect"
-import { Conflict, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
+import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { admits, type RestrictedServer } from "../../contract/domain/Key.ts"
 import { etagOf, type Versioned } from "../http/conditional.ts"
@@ -7,7 +7,7 @@ import { currentRestriction } from "../http/Principal.ts"
 import { type CrashQuery, CrashRepo } from "../store/repos/CrashRepo.ts"
 import { Store } from "../store/Store.ts"
 import { makeCreation } from "./creation.ts"
-import type { ListRequest, ServerFilter } from "./list/listQuery.ts"
+import { type ListRequest, type ServerFilter, unknownAfter } from "./list/listQuery.ts"
 import { followReservations } from "./list/reservations.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { has, type Include, withStats } from "./list/summary.ts"
@@ -18,12 +18,6 @@ import { makeStatsOf } from "./stats.ts"
 import { makeWaitFor } from "./waiting.ts"
 
 const MOST_IDS = 10
-
-const unknownAfter = (kind: "crash" | "server", id: string | undefined) =>
-  new InvalidRequest({
-    detail: `query field after: no ${kind} has this id: ${id}`,
-    hint: "Begin with the first page again: leave `after` out."
-  })
 
 /** Pages through crashes (spec 3.18). */
 const makeCrashes = Effect.gen(function* () {

@@ -198,17 +198,14 @@ export const ServersHandlers = handlersOf(
           return yield* bounded(asked, yield* servers.size, respond)
         }),
         create: Effect.fnUntraced(function* ({ payload, headers, query }) {
-          const { expires_in, labels, name, node_id = "", start } = payload
+          const { node_id = "", priority: _, run: __, ...same } = payload
+          const { start } = payload
           const sls = (yield* CurrentSlsRequest) !== undefined
           const asked = {
-            blueprint_id: payload.blueprint_id,
+            ...same,
             ...(node_id === "" ? {} : { node_id: NodeId.make(node_id) }),
             overrides: { ...payload.overrides, ...runOverrides(payload) },
-            ...(start === undefined ? {} : { start }),
-            ...(sls ? { startUnlessSaid: true } : {}),
-            ...(labels === undefined ? {} : { labels }),
-            ...(name === undefined ? {} : { name }),
-            ...(expires_in === undefined ? {} : { expires_in })
+            ...(sls ? { startUnlessSaid: true } : {})
           }
           if (query.dry_run === true) return yield* Effect.andThen(withoutAudit, servers.plan(asked))
           const idempotencyKey = headers["idempotency-key"]

@@ -48,6 +48,13 @@ export const matches = (filter: ServerFilter, record: ServerRecord): boolean => 
   )
 }
 
+/** 400: the place where a page begins is unknown. */
+export const unknownAfter = (kind: string, id: string | undefined) =>
+  new InvalidRequest({
+    detail: `query field after: no ${kind} has this id: ${id}`,
+    hint: "Begin with the first page again: leave `after` out."
+  })
+
 /** Returns a page of lines, whose pages count from the oldest, as if page 1 were the newest. */
 export const newestLines = Effect.fnUntraced(function* <E>(
   read: (at: LinesRequest) => Effect.Effect<Page<string>, E>,

@@ -1,12 +1,13 @@
 import { Context, Effect, Layer, Option } from "effect"
 import type { CreateRollout } from "../../../contract/api/RolloutsGroup.ts"
 import { changesBetween } from "../../../contract/domain/definitionChanges.ts"
-import { Conflict, InvalidRequest, NotFound } from "../../../contract/domain/errors.ts"
+import { Conflict, NotFound } from "../../../contract/domain/errors.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import { isOver, type RolloutRecord } from "../../../contract/domain/Rollout.ts"
 import type { Selector } from "../../../contract/domain/Selector.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { Store } from "../../store/Store.ts"
+import { unknownAfter } from "../list/listQuery.ts"
 import { append } from "../state/migrationRecords.ts"
 import { makeCreateRollout } from "./rolloutCreation.ts"
 import { isUpToDate, makePlan, makeRolloutView } from "./rolloutPlan.ts"
@@ -41,10 +42,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
       const changed = planned.filter((one) => !isUpToDate(one))
       const place = after === undefined ? -1 : changed.findIndex(({ record }) => record.id === after)
       if (after !== undefined && place === -1) {
-        return yield* new InvalidRequest({
-          detail: `query field after: no server of the plan has this id: ${after}`,
-          hint: "Begin with the first page again: leave `after` out."
-        })
+        return yield* unknownAfter("server of the plan", after)
       }
       const page = changed.slice(place + 1, place + 1 + limit)
       return {
@@ -70,10 +68,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
         repo.list({ limit: limit + 1, ...page, ...(created_by === undefined ? {} : { created_by }) })
       )
       if (found === undefined) {
-        return yield* new InvalidRequest({
-          detail: `query field after: no rollout has this id: ${page.after}`,
-          hint: "Begin with the first page again: leave `after` out."
-        })
+        return yield* unknownAfter("rollout", page.after)
       }
       const records = found.slice(0, limit)
       return {
