@@ -15,7 +15,7 @@ import { copyInto } from "./copyInside.ts"
 import { makeCreation } from "./createFiles.ts"
 import { beyond, type DiskLimits, diskLimit, openDiskLimits } from "./diskLimits.ts"
 import { besideSize, diskUsage, ownSize, sumOf } from "./diskUsage.ts"
-import { type FileContextOptions, makeFileContext, makePlanOf, makeVolumeWriters } from "./fileContext.ts"
+import { type FileContext, makePlanOf, makeVolumeWriters, present } from "./fileContext.ts"
 import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
 import type { LayerFolders } from "./overlayTree.ts"
@@ -57,8 +57,7 @@ const spreadFolders = (serversDir: string) =>
     Effect.logDebug(error.message)
   )
 
-const makeOperations = (options: FileContextOptions) => {
-  const context = makeFileContext(options)
+const makeOperations = (context: FileContext) => {
   const open = Effect.fn("InstanceFiles.open")(function* (
     folder: string,
     spec: ServerSpec,
@@ -66,11 +65,11 @@ const makeOperations = (options: FileContextOptions) => {
     user?: RunUser | "kept"
   ) {
     yield* recoverFiles(folder)
-    const owner = user === "kept" ? yield* keptUser(folder, options.volumesUser) : user
-    return yield* context.present(folder, spec, kind, owner)
+    const owner = user === "kept" ? yield* keptUser(folder, context.volumesUser) : user
+    return yield* present(context, folder, spec, kind, owner)
   }, Effect.uninterruptible)
   const make = makeCreation(context)
-  return { strategy: options.storage.strategy, make, open, ...makeBaseChanges(context, make) }
+  return { strategy: context.storage.strategy, make, open, ...makeBaseChanges(context, make) }
 }
 type Operations = ReturnType<typeof makeOperations>
 
@@ -129,7 +128,7 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     shared: options.containers ?? false
   }).pipe(
     Effect.tap(({ strategy }) => Effect.logDebug(`instance files use ${strategy}`)),
-    Effect.map((storage) => makeOperations({ at, limits, storage, volumesUser, writers }))
+    Effect.map((storage) => makeOperations({ at, limits, planOf, storage, volumesUser, writers }))
   )
   // A full disk hides the features of its file system: each use probes again.
   const operations = yield* foundOnce(serversDir, probe)

@@ -20,7 +20,7 @@ import type { RunUser } from "../runtime/Runtime.ts"
 import { copyIntoShared } from "./copyInside.ts"
 import { copyTree } from "./copyTree.ts"
 import { addCopies, addVolumes, type Creation } from "./createFiles.ts"
-import { type FileContext, likelyKind } from "./fileContext.ts"
+import { type FileContext, likelyKind, present } from "./fileContext.ts"
 import { unmountBelow } from "./mounts.ts"
 import { type BaseFolder, makeFolderLike, withBase } from "./overlayTree.ts"
 import { chownParts, foreignParts, ownerFor } from "./owners.ts"
@@ -151,7 +151,7 @@ export interface DefinitionStep {
 
 /** `make`: for a server without files. */
 export const makeBaseChanges = (context: FileContext, make: Creation) => {
-  const { at, limits, planOf, present, sources } = context
+  const { at, limits, planOf } = context
 
   /** Replaces the base by `replace` while nothing is mounted. Returns false for a server without files, which are made. */
   const change = Effect.fnUntraced(function* (
@@ -174,9 +174,9 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
     const owner = ownerFor(user)
     if (owner !== undefined) yield* chownParts(yield* foreignParts(folder, files, owner), owner)
     yield* Effect.onError(replace(record, owner), () =>
-      Effect.ignore(present(folder, from, likelyKind(from), user))
+      Effect.ignore(present(context, folder, from, likelyKind(from), user))
     )
-    yield* present(folder, to, likelyKind(to), user)
+    yield* present(context, folder, to, likelyKind(to), user)
     return true
   })
 
@@ -241,10 +241,10 @@ export const makeBaseChanges = (context: FileContext, make: Creation) => {
       if (had.has(parts.join("/"))) return false
       return (yield* kindAt(files, parts)) === "none"
     })
-    yield* addVolumes(files, yield* Effect.filter(plan.cow, isNew), sources)
+    yield* addVolumes(files, yield* Effect.filter(plan.cow, isNew), at.sources)
     const added = { ...plan, copies: yield* Effect.filter(plan.copies, isNew) }
-    yield* addCopies(files, added, sources)
-    yield* copyIntoShared(added, sources)
+    yield* addCopies(files, added, at.sources)
+    yield* copyIntoShared(added, at.sources)
   })
 
   const upgrade = Effect.fn("InstanceFiles.upgrade")(function* (

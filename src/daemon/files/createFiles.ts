@@ -1,21 +1,15 @@
 import { Effect } from "effect"
 import type { FilePlan } from "../../contract/domain/filePlan.ts"
+import type { RuntimeKind } from "../../contract/domain/Node.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { type IoError, makeFolder, removeTree } from "../disk/fsio.ts"
+import { makeFolder, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyIntoShared } from "./copyInside.ts"
 import { copyOpened, copyTree } from "./copyTree.ts"
-import { type FileContext, likelyKind } from "./fileContext.ts"
+import { type FileContext, likelyKind, present, sharedOwner } from "./fileContext.ts"
 import { mounterOf, unmountBelow } from "./mounts.ts"
-import {
-  type BaseFolder,
-  buildTree,
-  type LayerFolders,
-  mountName,
-  mountTree,
-  openTree
-} from "./overlayTree.ts"
-import { chownAll, layersOf, makeLike, ownerOf } from "./owners.ts"
+import { type BaseFolder, buildTree, mountTree } from "./overlayTree.ts"
+import { chownTree, layersOf, makeLike, ownerOf } from "./owners.ts"
 import { openShared, type SharedOwner, share, sharingFor } from "./sharedFiles.ts"
 import {
   copySource,
@@ -25,6 +19,7 @@ import {
   type Source,
   templateSource
 } from "./sources.ts"
+import type { Storage } from "./storageProbe.ts"
 import { building, cleanFiles, discardFiles, hasInstance, recoverFiles, swapIn } from "./swapFiles.ts"
 import { recordPlainBase, type TreeRecord, writeNewTreeRecord } from "./treeRecord.ts"
 
@@ -51,46 +46,41 @@ export const addVolumes = Effect.fnUntraced(function* (
   }
 })
 
-const buildPlain = Effect.fnUntraced(function* (options: {
-  readonly files: string
-  readonly base: string
-  readonly plan: FilePlan
-  readonly sources: FileSources
-  readonly share: (root: string) => Effect.Effect<unknown, IoError>
-  readonly owner: RunUser | undefined
-}) {
-  const { base, files, owner, plan, share, sources } = options
-  yield* copyTree(base, files)
-  yield* addVolumes(files, plan.cow, sources)
-  yield* share(files)
-  yield* addCopies(files, plan, sources)
-  if (owner !== undefined) yield* chownAll([files], owner)
-})
-
-interface OverlayOptions {
-  /** The folder of the layers, empty or to be made, and where they are mounted meanwhile. */
-  readonly building: { readonly tree: string; readonly files: string }
-  readonly at: LayerFolders
-  readonly generation: string
+/** A creation: its base, plan and owners, and the folders that are made. */
+interface Creating {
+  readonly base: BaseFolder
   readonly plan: FilePlan
   readonly to: SharedOwner
-  /** Whether to copy a volume instead of using it as a layer. */
-  readonly copyFirst: (source: Source) => boolean
-  readonly mapped: boolean
-  /** Whether shared folders are mounted; else links lead to them. */
-  readonly binds: boolean
+  /** The folder of the layers. */
+  readonly tree: string
+  /** The plain folder, or where the layers are mounted meanwhile. */
+  readonly files: string
 }
 
+const buildPlain = Effect.fnUntraced(function* (
+  { at: { sources }, storage }: FileContext,
+  { base, files, plan, to }: Creating,
+  kind: RuntimeKind
+) {
+  const way = storage.binds ? "place" : sharingFor(kind)
+  yield* copyTree(base.folder, files)
+  yield* addVolumes(files, plan.cow, sources)
+  yield* share(files, yield* openShared(plan, sources, way === "place" ? undefined : to), way, to)
+  yield* addCopies(files, plan, sources)
+  if (to.owner !== undefined) yield* chownTree(files, to.owner)
+}, Effect.scoped)
+
 const fill = Effect.fnUntraced(function* (
-  { at, binds, building: { files, tree }, mapped, plan, to }: OverlayOptions,
+  { at, storage: { binds, mapped } }: FileContext,
+  { files, plan, to, tree }: Creating,
   record: TreeRecord,
   single: FilePlan["cow"]
 ) {
   const { owner } = to
   const { sources } = at
-  const overlays = yield* openTree(tree, record, { at, owner, mapped })
   const shared = yield* openShared(plan, sources, binds ? undefined : to)
-  yield* mountTree(files, overlays, mountName(record, owner), mounterOf(mapped || to.mapped))
+  const mounter = mounterOf(mapped.layers || mapped.binds)
+  yield* mountTree(files, tree, record, { at, owner, mapped: mapped.layers }, mounter)
   yield* addVolumes(files, single, sources)
   yield* share(files, shared, binds ? "place" : "link", to)
   yield* addCopies(files, plan, sources)
@@ -98,104 +88,74 @@ const fill = Effect.fnUntraced(function* (
   yield* removeTree(files)
   // Files made through mapped layers have the right owner.
   const copied = record.nested.some(({ lower }) => lower.some((layer) => layer.of === "own"))
-  const given = mapped && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
-  if (owner !== undefined && !given) yield* chownAll(yield* layersOf(tree), owner)
+  const given = mapped.layers && owner?.uid !== 0 && !copied && single.length + plan.copies.length === 0
+  if (owner === undefined || given) return
+  for (const layer of yield* layersOf(tree)) yield* chownTree(layer, owner)
 }, Effect.scoped)
 
 /** Makes the layers of an instance with their record, which it returns. Nothing is mounted when this returns. */
-const buildOverlay = Effect.fnUntraced(function* (options: OverlayOptions) {
-  const { at, building, copyFirst, generation, mapped, plan, to } = options
-  const { tree } = building
-  const { owner } = to
+const buildOverlay = Effect.fnUntraced(function* (context: FileContext, creating: Creating) {
+  const { at, storage, writers } = context
+  const { base, plan, to, tree } = creating
+  const isWritten = plan.cow.length === 0 ? () => false : yield* writers.isWritten
   const { files: single, record } = yield* buildTree({
     tree,
     plan,
-    generation,
+    generation: base.generation,
     at,
-    copyFirst,
-    owner,
-    mapped
+    copyFirst: (source) => storage.reflink || isWritten(source),
+    owner: to.owner,
+    mapped: storage.mapped.layers
   })
-  const empty = plan.cow.length + plan.shared.length + plan.copies.length === 0
-  if (!empty) yield* fill(options, record, single)
+  const isEmpty = plan.cow.length + plan.shared.length + plan.copies.length === 0
+  if (!isEmpty) yield* fill(context, creating, record, single)
   yield* writeNewTreeRecord(tree, record)
   return record
 })
 
-export const makeCreation = (context: FileContext) => {
-  const { at, limits, planOf, present, sharedOwner, sources, storage, writers } = context
-  const mapped = storage.mapped.layers
+/** Whether a base can be a layer for an owner: a mount maps its owner, or the owners are the same. */
+const isLayer = Effect.fnUntraced(function* (
+  base: string,
+  { mapped, strategy }: Storage,
+  owner: RunUser | undefined
+) {
+  if (strategy !== "overlay") return false
+  if (mapped.layers || owner === undefined || owner.uid === 0) return true
+  return (yield* ownerOf(base)).uid === owner.uid
+})
 
-  const shareAt = Effect.fnUntraced(function* (
-    root: string,
-    plan: FilePlan,
-    way: "place" | "copy" | "link",
-    to: SharedOwner
-  ) {
-    const given = way === "place" ? undefined : to
-    return yield* share(root, yield* openShared(plan, sources, given), way, to)
-  }, Effect.scoped)
-
-  /** Whether a base can be a layer for an owner: a mount maps its owner, or the owners are the same. */
-  const isLayer = Effect.fnUntraced(function* (base: string, owner: RunUser | undefined) {
-    if (mapped || owner === undefined || owner.uid === 0) return true
-    return (yield* ownerOf(base)).uid === owner.uid
-  })
-
-  const copyFirst = Effect.map(
-    writers.isWritten,
-    (isWritten) => (source: Source) => storage.reflink || isWritten(source)
-  )
-
-  return Effect.fn("InstanceFiles.make")(function* (
+export const makeCreation = (context: FileContext) =>
+  Effect.fn("InstanceFiles.make")(function* (
     folder: string,
     base: BaseFolder,
     spec: ServerSpec,
     user?: RunUser
   ) {
+    const { limits, planOf, storage } = context
     const plan = yield* planOf(spec, "create")
-    const to = sharedOwner(folder, user)
-    const overlay = storage.strategy === "overlay" && (yield* isLayer(base.folder, to.owner))
+    const to = sharedOwner(context, folder, user)
+    const isOverlay = yield* isLayer(base.folder, storage, to.owner)
     const names = yield* recoverFiles(folder)
     yield* cleanFiles(folder, names)
     const replaces = hasInstance(names)
+    const creating = { base, plan, to, ...building(folder) }
     const record = yield* Effect.gen(function* () {
-      const { files, tree } = building(folder)
-      if (overlay) {
-        const { generation } = base
-        yield* limits.begin(folder, spec, tree)
-        return yield* buildOverlay({
-          building: { files, tree },
-          at,
-          generation,
-          plan,
-          to,
-          copyFirst: plan.cow.length === 0 ? () => false : yield* copyFirst,
-          mapped,
-          binds: storage.binds
-        })
+      if (isOverlay) {
+        yield* limits.begin(folder, spec, creating.tree)
+        return yield* buildOverlay(context, creating)
       }
-      const way = storage.binds ? "place" : sharingFor(likelyKind(spec))
-      yield* makeFolder(files)
-      yield* limits.begin(folder, spec, files)
-      yield* buildPlain({
-        files,
-        base: base.folder,
-        plan,
-        sources,
-        owner: to.owner,
-        share: (root) => shareAt(root, plan, way, to)
-      })
+      yield* makeFolder(creating.files)
+      yield* limits.begin(folder, spec, creating.files)
+      yield* buildPlain(context, creating, likelyKind(spec))
       return undefined
     }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
-    yield* swapIn(folder, overlay, replaces).pipe(
-      Effect.andThen(present(folder, spec, likelyKind(spec), user, replaces ? undefined : record)),
-      Effect.andThen(copyIntoShared(plan, sources)),
+    yield* swapIn(folder, isOverlay, replaces).pipe(
+      Effect.andThen(present(context, folder, spec, likelyKind(spec), user, replaces ? undefined : record)),
+      Effect.andThen(copyIntoShared(plan, context.at.sources)),
       Effect.onError(() => Effect.ignore(discardFiles(folder))),
       Effect.uninterruptible
     )
-    if (!overlay) yield* recordPlainBase(folder, base.generation)
+    if (!isOverlay) yield* recordPlainBase(folder, base.generation)
     if (replaces) yield* cleanFiles(folder)
   })
-}
 export type Creation = ReturnType<typeof makeCreation>

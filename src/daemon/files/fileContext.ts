@@ -1,21 +1,29 @@
-/** The context that all operations on the files of a server share, once the features of the file system are known. */
+/** The context of the operations on the files of a server, and the mounts of these files. */
 import * as fs from "node:fs/promises"
 import { join, sep } from "node:path"
-import { Effect, Result } from "effect"
+import { Effect, Result, Semaphore } from "effect"
 import type { Copy, Mount } from "../../contract/domain/Blueprint.ts"
 import { type FileDefinition, isAbove, isHome, targetParts } from "../../contract/domain/filePlan.ts"
 import type { RuntimeKind } from "../../contract/domain/Node.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { io } from "../disk/fsio.ts"
+import { closeFolder, io, makePassage } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copiesOf } from "./copyInside.ts"
 import type { DiskLimits } from "./diskLimits.ts"
-import type { LayerFolders } from "./overlayTree.ts"
-import { ownerFor } from "./owners.ts"
-import { makePresent, type SharedOwner } from "./sharedFiles.ts"
+import { mounterOf, unmountBelow } from "./mounts.ts"
+import { type LayerFolders, mountTree } from "./overlayTree.ts"
+import { chownParts, chownTree, foreignParts, ownerFor } from "./owners.ts"
+import {
+  instanceFolder,
+  mountedFolders,
+  openShared,
+  type SharedOwner,
+  share,
+  sharingFor
+} from "./sharedFiles.ts"
 import { type FileSources, filePlan, mountSource, refuse, type Source } from "./sources.ts"
 import type { Storage } from "./storageProbe.ts"
-import type { TreeRecord } from "./treeRecord.ts"
+import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
 export const makeVolumeWriters = ({ volumesDir }: { readonly volumesDir: string }) => {
   const known = new Map<string, ServerSpec>()
@@ -117,38 +125,83 @@ export const makePlanOf = (sources: FileSources) =>
     return yield* Effect.fromResult(filePlan(given))
   })
 
-export interface FileContextOptions {
+/** What the operations on the files of a server share, once the features of the file system are known. */
+export interface FileContext {
   readonly at: LayerFolders
   readonly storage: Storage
   readonly limits: DiskLimits
   readonly writers: VolumeWriters
+  readonly planOf: ReturnType<typeof makePlanOf>
   /** The user of containers, who owns the volumes that servers write. */
   readonly volumesUser: RunUser
 }
 
-/** Makes the context. `present` mounts the files and returns the shared folders; `made` is as in `makePresent`. */
-export const makeFileContext = ({ at, limits, storage, volumesUser, writers }: FileContextOptions) => {
-  const { sources } = at
-  const planOf = makePlanOf(sources)
-  const presentPlan = makePresent({ at, binds: storage.binds, mapped: storage.mapped.layers })
-  const sharedOwner = (folder: string, user: RunUser | undefined): SharedOwner => ({
-    owner: ownerFor(user),
-    hasOwnUid: user?.own === true,
-    volumes: volumesUser,
-    mapped: storage.mapped.binds,
-    writers: (real) => writers.writersOf(folder, real)
-  })
-  const present = Effect.fnUntraced(function* (
-    folder: string,
-    spec: ServerSpec,
-    kind: RuntimeKind,
-    user: RunUser | undefined,
-    made?: TreeRecord
-  ) {
-    yield* limits.confirm(folder, spec)
-    return yield* presentPlan(folder, yield* planOf(spec), kind, sharedOwner(folder, user), made)
-  })
+export const sharedOwner = (
+  { storage, volumesUser, writers }: FileContext,
+  folder: string,
+  user: RunUser | undefined
+): SharedOwner => ({
+  owner: ownerFor(user),
+  hasOwnUid: user?.own === true,
+  volumes: volumesUser,
+  mapped: storage.mapped.binds,
+  writers: (real) => writers.writersOf(folder, real)
+})
 
-  return { at, limits, planOf, present, sharedOwner, sources, storage, writers }
-}
-export type FileContext = ReturnType<typeof makeFileContext>
+/** The servers whose files are mounted at a time. */
+const mountPermits = Semaphore.makeUnsafe(4)
+/** A separate limit: a server whose files are ready does not wait for changes of owners. */
+const chownPermits = Semaphore.makeUnsafe(4)
+
+/**
+ * Mounts the files of a server, and returns the shared folders among them.
+ * @param made the record of layers that were just made for the owner, with nothing mounted
+ */
+export const present = Effect.fnUntraced(function* (
+  context: FileContext,
+  folder: string,
+  spec: ServerSpec,
+  kind: RuntimeKind,
+  user: RunUser | undefined,
+  made?: TreeRecord
+) {
+  const { at, limits, planOf, storage } = context
+  const { binds, mapped } = storage
+  yield* limits.confirm(folder, spec)
+  const plan = yield* planOf(spec)
+  const to = sharedOwner(context, folder, user)
+  const { hasOwnUid, owner } = to
+  const files = instanceFolder(folder)
+  const tree = join(folder, TREE)
+  const record = made ?? (yield* readTreeRecord(tree))
+  const foreign = owner === undefined || made !== undefined ? [] : yield* foreignParts(folder, files, owner)
+  if (owner !== undefined && foreign.length > 0) {
+    yield* unmountBelow(folder)
+    yield* chownPermits.withPermit(chownParts(foreign, owner))
+  }
+  if (hasOwnUid) yield* makePassage(folder)
+  if (record === undefined && !binds) {
+    if (hasOwnUid) yield* closeFolder(files)
+    return yield* share(files, yield* openShared(plan, at.sources, to), sharingFor(kind), to)
+  }
+  if (made === undefined) {
+    const there = yield* mountedFolders(files, record, plan, at.sources, to)
+    if (there !== undefined) return there
+    yield* unmountBelow(folder)
+  }
+  return yield* Effect.gen(function* () {
+    const shared = yield* openShared(plan, at.sources, to)
+    const mounter = mounterOf(mapped.layers || mapped.binds)
+    if (record !== undefined) {
+      yield* mountTree(files, tree, record, { at, owner, mapped: mapped.layers }, mounter)
+      // Without mapping, the base is copied for the server.
+      if (!mapped.layers && owner !== undefined && owner.uid !== 0) yield* chownTree(files, owner)
+    }
+    if (hasOwnUid) yield* closeFolder(files)
+    return yield* share(files, shared, binds ? mounter : sharingFor(kind), to)
+  }).pipe(
+    Effect.scoped,
+    mountPermits.withPermit,
+    Effect.onError(() => Effect.ignore(unmountBelow(folder)))
+  )
+}, Effect.scoped)

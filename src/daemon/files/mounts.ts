@@ -129,24 +129,50 @@ export interface OverlayLayers {
   readonly work: OpenPath
 }
 
+const overlayAt = (target: string) => `mount overlay at ${target}`
+const bindAt = (target: string) => `mount at ${target}`
+
+/** Makes a mount; if the helper was killed, what it may have mounted is removed first. */
+const make = (what: string, request: MountRequest): Effect.Effect<void, IoError> => {
+  const words = mountWords(request)
+  return Effect.gen(function* () {
+    const { code, errors } = yield* (yield* Helper).request("mount", words)
+    const failed = failureOf(what, "the helper", code, errors)
+    if (failed !== undefined) return yield* failed
+  }).pipe(
+    Effect.tapErrorTag("HelperLost", () => unmountBelow(request.target)),
+    Effect.retry({ times: 1, while: ({ _tag }) => _tag === "HelperLost" }),
+    Effect.catchTags({
+      HelperLost: () => new IoError({ code: "EINTR", message: `${what}: the helper was killed` }),
+      HelperUnavailable: () =>
+        new IoError({ code: "ENOSYS", message: `${what}: the helper cannot run (perl)` })
+    }),
+    Effect.uninterruptible
+  )
+}
+
 /** Mounts open files, so that no name needs escaping or can change its meaning. */
-export interface Mounter {
+const byHelper = {
   /**
    * Mounts an overlay, named in the mount table. Features that bind its layers are off, because lower layers may be
    * replaced while nothing is mounted (overlayfs, "Changes to underlying filesystems").
    */
-  readonly overlay: (target: string, layers: OverlayLayers, name: string) => Effect.Effect<void, IoError>
+  overlay: (target: string, { lower, upper, work }: OverlayLayers, name: string) =>
+    make(overlayAt(target), {
+      target,
+      attributes: NOSUID_NODEV,
+      overlay: { name, upper: upper.fd, work: work.fd },
+      sources: lower.map(({ handle, shown }) => ({ source: handle.fd, shown }))
+    }),
   /** Bind-mounts at `target`, without mounts in it. `read_only` is for all users, and `shown` is the owner there. */
-  readonly bind: (
-    target: string,
-    source: OpenPath,
-    read_only: boolean,
-    shown: Shown | undefined
-  ) => Effect.Effect<void, IoError>
+  bind: (target: string, source: OpenPath, read_only: boolean, shown: Shown | undefined) =>
+    make(bindAt(target), {
+      target,
+      attributes: read_only ? NOSUID_NODEV + READ_ONLY : NOSUID_NODEV,
+      sources: [{ source: source.fd, shown }]
+    })
 }
-
-const overlayAt = (target: string) => `mount overlay at ${target}`
-const bindAt = (target: string) => `mount at ${target}`
+export type Mounter = typeof byHelper
 
 /** Mounts by the program `mount`, which does not map owners, so `shown` must be unset. */
 const byMount: Mounter = {
@@ -175,41 +201,6 @@ const byMount: Mounter = {
       target
     ])
   }
-}
-
-/** Makes a mount; if the helper was killed, what it may have mounted is removed first. */
-const make = (what: string, request: MountRequest): Effect.Effect<void, IoError> => {
-  const words = mountWords(request)
-  return Effect.gen(function* () {
-    const { code, errors } = yield* (yield* Helper).request("mount", words)
-    const failed = failureOf(what, "the helper", code, errors)
-    if (failed !== undefined) return yield* failed
-  }).pipe(
-    Effect.tapErrorTag("HelperLost", () => unmountBelow(request.target)),
-    Effect.retry({ times: 1, while: ({ _tag }) => _tag === "HelperLost" }),
-    Effect.catchTags({
-      HelperLost: () => new IoError({ code: "EINTR", message: `${what}: the helper was killed` }),
-      HelperUnavailable: () =>
-        new IoError({ code: "ENOSYS", message: `${what}: the helper cannot run (perl)` })
-    }),
-    Effect.uninterruptible
-  )
-}
-
-const byHelper: Mounter = {
-  overlay: (target, { lower, upper, work }, name) =>
-    make(overlayAt(target), {
-      target,
-      attributes: NOSUID_NODEV,
-      overlay: { name, upper: upper.fd, work: work.fd },
-      sources: lower.map(({ handle, shown }) => ({ source: handle.fd, shown }))
-    }),
-  bind: (target, source, read_only, shown) =>
-    make(bindAt(target), {
-      target,
-      attributes: read_only ? NOSUID_NODEV + READ_ONLY : NOSUID_NODEV,
-      sources: [{ source: source.fd, shown }]
-    })
 }
 
 export const mounterOf = (mapped: boolean): Mounter => (mapped ? byHelper : byMount)

@@ -114,16 +114,13 @@ export interface MountTreeOptions {
   readonly mapped: boolean
 }
 
-export interface OpenOverlay {
-  /** The path in the instance, empty for the instance itself. */
-  readonly target: ReadonlyArray<string>
-  readonly layers: OverlayLayers
-}
-
-export const openTree = Effect.fnUntraced(function* (
+/** Mounts the layers of a tree, whose sources are all opened before the first mount. */
+export const mountTree = Effect.fnUntraced(function* (
+  files: string,
   tree: string,
   record: TreeRecord,
-  { at, mapped, owner }: MountTreeOptions
+  { at, mapped, owner }: MountTreeOptions,
+  mounter: Mounter
 ) {
   const open = Effect.fnUntraced(function* (layer: TreeLayer) {
     const handle = yield* openLayer(layer, tree, record, at)
@@ -134,34 +131,25 @@ export const openTree = Effect.fnUntraced(function* (
     own: string,
     lower: ReadonlyArray<TreeLayer>
   ) {
-    const layers = {
+    const layers: OverlayLayers = {
       lower: yield* Effect.forEach(lower, open),
       upper: yield* openOwnToMount(join(own, "upper")),
       work: yield* openOwnToMount(join(own, "work"))
     }
-    const overlay: OpenOverlay = { target, layers }
-    return overlay
+    return { target, layers }
   })
   const base = yield* openOverlay([], tree, [{ of: "base", parts: [] }])
   const nested = yield* Effect.forEach(record.nested, ({ lower, target }, index) =>
     openOverlay(target, overOf(tree, index), lower)
   )
-  return [base, ...nested]
-})
-
-export const mountTree = Effect.fnUntraced(function* (
-  files: string,
-  overlays: ReadonlyArray<OpenOverlay>,
-  name: string,
-  mounter: Mounter
-) {
   yield* makeFolder(files)
-  for (const { layers, target } of overlays) {
+  const name = mountName(record, owner)
+  for (const { layers, target } of [base, ...nested]) {
     const place =
       target.length === 0 ? files : yield* mountPoint(files, { parts: target, target: target.join("/") })
     yield* mounter.overlay(place, layers, name)
   }
-})
+}, Effect.scoped)
 
 const partsBelow = (root: string, path: string) =>
   relative(root, path)

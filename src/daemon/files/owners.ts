@@ -77,26 +77,6 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
   )
 })
 
-/** Sets the owner of a tree except `others`. No other process may write there: a link in a path would be followed. */
-export const chownTree = (
-  path: string,
-  user: RunUser,
-  others: ReadonlySet<string> = new Set()
-): Effect.Effect<void, IoError> =>
-  Effect.gen(function* () {
-    if (others.has(path)) return
-    const stats = yield* lstat(path)
-    if (stats === undefined) return
-    if (stats.uid !== user.uid || stats.gid !== user.gid) {
-      yield* io(`give ${path} to user ${user.uid}`, () => fs.lchown(path, user.uid, user.gid))
-    }
-    if (!stats.isDirectory()) return
-    yield* forEachEntry(path, ({ name }) => chownTree(join(path, String(name)), user, others), {
-      others: CONCURRENCY,
-      folders: CONCURRENCY
-    })
-  })
-
 /** Whether this process can change owners, which only root can. */
 export const canChown = (): boolean => process.geteuid?.() === 0
 
@@ -131,33 +111,60 @@ export const makeLike = Effect.fnUntraced(function* (path: string, make: Effect.
 /** Whether all entries of a folder have one owner, by find (findutils). `which` selects the entries. */
 export const isUniform = (
   folder: string,
-  { gid, uid }: RunUser,
+  user: RunUser,
   which: ReadonlyArray<string> = []
-): Effect.Effect<boolean, IoError> => {
-  const others = ["(", "!", "-uid", String(uid), "-o", "!", "-gid", String(gid), ")"]
-  return Effect.map(
-    output(`look through ${folder}`, ["find", folder, ...which, ...others, "-printf", ".", "-quit"]),
+): Effect.Effect<boolean, IoError> =>
+  Effect.map(
+    output(`look through ${folder}`, [
+      "find",
+      folder,
+      ...which,
+      ...notOwnedBy(user),
+      "-printf",
+      ".",
+      "-quit"
+    ]),
     (found) => found === ""
   )
-}
 
-/** Sets the owner of folders that no other process can reach yet, by chown: Node's calls take ten times as long. */
-export const chownAll = (folders: ReadonlyArray<string>, { gid, uid }: RunUser) =>
-  run(`give ${folders[0]}`, [
-    "chown",
-    "--recursive",
-    "--no-dereference",
-    "-P",
-    `${uid}:${gid}`,
-    "--",
-    ...folders
+const notOwnedBy = ({ gid, uid }: RunUser) => [
+  "(",
+  "!",
+  "-uid",
+  String(uid),
+  "-o",
+  "!",
+  "-gid",
+  String(gid),
+  ")"
+]
+
+/**
+ * Sets the owner of a tree except `others`, if it exists, by tools: Node's calls take ten times as long. No other process
+ * may write there: a link in a path would be followed.
+ */
+export const chownTree = Effect.fnUntraced(function* (
+  path: string,
+  user: RunUser,
+  others: ReadonlySet<string> = new Set()
+) {
+  if ((yield* lstat(path)) === undefined) return
+  const pruned = [...others].flatMap((other) => ["-path", other.replace(/[\\*?[]/g, "\\$&"), "-prune", "-o"])
+  const chown = ["chown", "--no-dereference", `${user.uid}:${user.gid}`, "--", "{}", "+"]
+  yield* run(`give ${path} to user ${user.uid}`, [
+    "find",
+    path,
+    ...pruned,
+    ...notOwnedBy(user),
+    "-exec",
+    ...chown
   ])
+})
 
 /** Gives a base folder's contents the folder's owner, so that mounts can show them as the server's. */
 export const chownBase = Effect.fn("chownBase")(function* (folder: string) {
   if (!canChown()) return
-  const owner = yield* ownerOf(folder)
-  if (!(yield* isUniform(folder, owner))) yield* chownAll([folder], owner)
+  yield* chownTree(folder, yield* ownerOf(folder))
 })
 
 /** Returns the folders of an overlay instance with its own files, the top one first. */

@@ -1,26 +1,16 @@
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Effect, Semaphore } from "effect"
+import { Effect } from "effect"
 import { containerPath, type FilePlan, type Shared } from "../../contract/domain/filePlan.ts"
 import type { RuntimeKind } from "../../contract/domain/Node.ts"
-import {
-  closeFolder,
-  IoError,
-  io,
-  lstat,
-  makePassage,
-  mountsAt,
-  orMissing,
-  removeTree
-} from "../disk/fsio.ts"
-import type { MountEntry } from "../disk/mountTable.ts"
+import { closeFolder, IoError, io, lstat, mountsAt, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
-import { isShownAt, type Mounter, mounterOf, type OpenPath, unmountBelow } from "./mounts.ts"
-import { type LayerFolders, mountName, mountPoint, mountTree, openTree } from "./overlayTree.ts"
-import { chownParts, chownTree, chownVolume, foreignParts, shownTo } from "./owners.ts"
+import { isShownAt, type Mounter, type OpenPath } from "./mounts.ts"
+import { mountName, mountPoint } from "./overlayTree.ts"
+import { chownVolume, shownTo } from "./owners.ts"
 import { type FileSources, makeTarget, openSource, type Source, sharedSource } from "./sources.ts"
-import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
+import type { TreeRecord } from "./treeRecord.ts"
 
 /** How sources are shared: mounts, links and copies (`copy`), links with `ro` (`link`), mount points (`place`). */
 export type SharingMethod = Mounter | "copy" | "link" | "place"
@@ -126,41 +116,17 @@ export const share = Effect.fnUntraced(function* (
   return folders
 })
 
-/** Returns the shared sources, if all are mounted. `real` is the folder as in the mount table. */
-export const sharedMounts = Effect.fnUntraced(function* (
-  root: string,
-  real: string,
-  plan: FilePlan,
-  sources: FileSources,
-  mounts: ReadonlyArray<MountEntry>,
-  to: SharedOwner
-) {
-  const folders: Array<SharedFolder> = []
-  for (const shared of plan.shared) {
-    const source = yield* sharedSource(shared, sources)
-    const place = [real, ...shared.parts].join("/")
-    const [mount, ...others] = mounts.filter((entry) => entry.path === place)
-    if (mount === undefined || others.length > 0 || mount.read_only !== shared.read_only) return undefined
-    const { handle } = yield* openSource(source)
-    if (!(yield* isShownAt(handle, place, shownOf(shared, handle, to)))) return undefined
-    folders.push({ ...knownOf(shared, source), target: join(root, ...shared.parts) })
-  }
-  return folders
-}, Effect.scoped)
-
 export const instanceFolder = (folder: string): string => join(folder, "files")
 
 /** Returns the method for nodes without mounts: containers get links, and the engine enforces `ro`. */
 export const sharingFor = (kind: RuntimeKind): "copy" | "link" => (kind === "docker" ? "link" : "copy")
 
-const CONCURRENCY = 4
-
-/** Returns the shared folders, unless a mount is missing. */
-const found = Effect.fnUntraced(function* (
+/** Returns the shared folders of a server whose files are mounted, unless a mount is missing. */
+export const mountedFolders = Effect.fnUntraced(function* (
   files: string,
   record: TreeRecord | undefined,
   plan: FilePlan,
-  at: LayerFolders,
+  sources: FileSources,
   to: SharedOwner
 ) {
   const real = yield* io(files, () => fs.realpath(files)).pipe(orMissing(files))
@@ -170,67 +136,17 @@ const found = Effect.fnUntraced(function* (
   const ours = mounts.filter(
     ({ source, type }) => type === "overlay" && record !== undefined && source === mountName(record, to.owner)
   )
-  const complete =
-    mounts.length === overlays.length + plan.shared.length &&
-    ours.map(({ path }) => path).join("\0") === overlays.join("\0")
-  return complete ? yield* sharedMounts(files, real, plan, at.sources, mounts, to) : undefined
-})
-
-export interface PresentOptions {
-  readonly at: LayerFolders
-  readonly binds: boolean
-  readonly mapped: boolean
-}
-
-export const makePresent = ({ at, binds, mapped }: PresentOptions) => {
-  const turn = Semaphore.makeUnsafe(CONCURRENCY)
-  /** A separate limit: a server whose files are ready does not wait for changes of owners. */
-  const chownPermits = Semaphore.makeUnsafe(CONCURRENCY)
-
-  /** @param made the record of layers that were just made for the owner, with nothing mounted */
-  const present = Effect.fnUntraced(function* (
-    folder: string,
-    plan: FilePlan,
-    kind: RuntimeKind,
-    to: SharedOwner,
-    made?: TreeRecord
-  ) {
-    const { hasOwnUid, owner } = to
-    const files = instanceFolder(folder)
-    const tree = join(folder, TREE)
-    const record = made ?? (yield* readTreeRecord(tree))
-    const foreign = owner === undefined || made !== undefined ? [] : yield* foreignParts(folder, files, owner)
-    if (owner !== undefined && foreign.length > 0) {
-      yield* unmountBelow(folder)
-      yield* chownPermits.withPermit(chownParts(foreign, owner))
-    }
-    if (hasOwnUid) yield* makePassage(folder)
-    if (record === undefined && !binds) {
-      if (hasOwnUid) yield* closeFolder(files)
-      return yield* share(files, yield* openShared(plan, at.sources, to), sharingFor(kind), to)
-    }
-    if (made === undefined) {
-      const there = yield* found(files, record, plan, at, to)
-      if (there !== undefined) return there
-      yield* unmountBelow(folder)
-    }
-    return yield* Effect.gen(function* () {
-      const overlays = record === undefined ? [] : yield* openTree(tree, record, { at, owner, mapped })
-      const shared = yield* openShared(plan, at.sources, to)
-      const mounter = mounterOf(mapped || to.mapped)
-      if (record !== undefined) {
-        yield* mountTree(files, overlays, mountName(record, owner), mounter)
-        // Without mapping, the base is copied for the server.
-        if (!mapped && owner !== undefined && owner.uid !== 0) yield* chownTree(files, owner)
-      }
-      if (hasOwnUid) yield* closeFolder(files)
-      return yield* share(files, shared, binds ? mounter : sharingFor(kind), to)
-    }).pipe(
-      Effect.scoped,
-      turn.withPermit,
-      Effect.onError(() => Effect.ignore(unmountBelow(folder)))
-    )
-  }, Effect.scoped)
-
-  return present
-}
+  if (mounts.length !== overlays.length + plan.shared.length) return undefined
+  if (ours.map(({ path }) => path).join("\0") !== overlays.join("\0")) return undefined
+  const folders: Array<SharedFolder> = []
+  for (const shared of plan.shared) {
+    const source = yield* sharedSource(shared, sources)
+    const place = [real, ...shared.parts].join("/")
+    const [mount, ...others] = mounts.filter((entry) => entry.path === place)
+    if (mount === undefined || others.length > 0 || mount.read_only !== shared.read_only) return undefined
+    const { handle } = yield* openSource(source)
+    if (!(yield* isShownAt(handle, place, shownOf(shared, handle, to)))) return undefined
+    folders.push({ ...knownOf(shared, source), target: join(files, ...shared.parts) })
+  }
+  return folders
+}, Effect.scoped)

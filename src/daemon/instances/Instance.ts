@@ -1,8 +1,10 @@
-import { Deferred, Effect, type Scope, Stream } from "effect"
+import { Deferred, Effect, Exit, type Fiber, Scope, Stream } from "effect"
+import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { ConsolePage } from "../../contract/domain/Pagination.ts"
-import type { DaemonRefused, LinesRequest } from "../../contract/nodeApi/Daemon.ts"
+import { DaemonRefused, type LinesRequest } from "../../contract/nodeApi/Daemon.ts"
 import { atPlace, type TracePlace, tracePlace } from "../../shared/observability/trace.ts"
+import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
 import { type ConsoleLog, makeConsoleLog } from "../console/ConsoleLog.ts"
 import type { IoError } from "../disk/fsio.ts"
@@ -10,38 +12,83 @@ import type { Run } from "../runtime/Runtime.ts"
 import type { InstanceFile, InstanceFileOwner, WaitingWrites } from "../state/InstanceFile.ts"
 import { LiveProgress, sendProgress, sendReports } from "../uplink/ReportOutbox.ts"
 import type { Uplink } from "../uplink/uplink.ts"
-import { type InstanceFiber, type InstanceParts, serveInstance } from "./instanceFiber.ts"
-import { type Message, type Reply, removed } from "./mailbox.ts"
+import {
+  adopt,
+  define,
+  destroy,
+  hold,
+  isIdle,
+  onEvent,
+  power,
+  reinstall,
+  reset,
+  startInTurn
+} from "./operations.ts"
 import type { InstanceAction } from "./powerDecision.ts"
+import type { InstanceParts, Serving } from "./serving.ts"
 
 export interface InstanceOptions extends InstanceParts {
   readonly uplink: Effect.Effect<Uplink>
   readonly waitingWrites: WaitingWrites
   readonly fork: Fork
+  /** Serialises the operations on each server. */
+  readonly operations: KeyedLock<ServerId>
 }
+
+/** An operation; `accept` answers its caller before its end. */
+type Operation = (it: Serving, accept: Effect.Effect<void>) => Effect.Effect<void, DaemonRefused>
+
+type Reply = Deferred.Deferred<void, DaemonRefused>
+
+const internalError = new DaemonRefused({
+  status: 500,
+  detail: "internal error of the node",
+  hint: "Read the log of the node."
+})
+const removed = (id: ServerId) =>
+  new DaemonRefused({
+    status: 404,
+    detail: `server not found: ${id}`,
+    hint: "Check whether the server still exists."
+  })
+
+/** Completes the reply with the outcome; a defect becomes a refusal, so that no caller waits forever. */
+const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefused>): Effect.Effect<void> =>
+  effect.pipe(
+    Effect.onExit((exit) =>
+      Exit.isSuccess(exit) || exit.cause.reasons.every((reason) => reason._tag === "Fail")
+        ? Deferred.done(reply, exit)
+        : Deferred.fail(reply, internalError)
+    ),
+    Effect.catchTag("DaemonRefused", () => Effect.void)
+  )
 
 /** A server of this node. An idle one is this object and its state, without fiber, timer or open console. */
 export class Instance implements InstanceFileOwner {
   readonly file: InstanceFile
   readonly folder: string
   readonly #options: InstanceOptions
-  #active: InstanceFiber | undefined
+  #serving: Serving | undefined
   #adoption: Deferred.Deferred<void> | undefined = Deferred.makeUnsafe<void>()
   #isShutDown = false
+  #hasEnded = false
   readonly #sender = new OnDemand()
   #progressSender: OnDemand | undefined
   #console: ConsoleLog | undefined
   #consoleUsers = 0
-  /** An unused console knows the lines of its file, until the memory is needed. */
-  #lastConsole: WeakRef<ConsoleLog> | undefined
+  #servingConsole: ConsoleLog | undefined
 
   /** Opens a server: adopts its process, continues unfinished work at a place of a trace, and sends its reports. */
   constructor(file: InstanceFile, folder: string, options: InstanceOptions, place: TracePlace) {
     this.file = file
     this.folder = folder
     this.#options = options
-    this.#activate(true, place)
     file.setOwner(this)
+    const onAdopted = Effect.sync(() => {
+      if (this.#adoption !== undefined) Deferred.doneUnsafe(this.#adoption, Effect.void)
+      this.#adoption = undefined
+    })
+    this.#inTurn("adoption", place, (it) => Effect.andThen(Effect.yieldNow, adopt(it, onAdopted)))
   }
 
   get adopted(): Effect.Effect<void> {
@@ -53,49 +100,56 @@ export class Instance implements InstanceFileOwner {
   }
 
   run(): Run | undefined {
-    return this.#active?.run()
+    return this.#serving?.live?.run
   }
 
   /** @param by the caller, whose stop holds until the next start */
   power(action: InstanceAction, wait_seconds: number, by?: string): Effect.Effect<void, DaemonRefused> {
-    return this.#request((reply) => ({ _tag: "Power", action, wait_seconds, by, reply }))
+    return this.#request("power", (it, accept) => power(it, accept, action, wait_seconds, by))
   }
 
-  /** Starts a server that waits for its turn; see `InstanceRun.startInTurn`. */
+  /** Starts a server that waits for its turn; see {@link startInTurn}. */
   startInTurn(isLast: boolean): Effect.Effect<void, DaemonRefused> {
-    return this.#request((reply) => ({ _tag: "TurnCame", isLast, reply }))
+    return this.#request("start in turn", (it) => startInTurn(it, isLast))
   }
 
   get reset(): Effect.Effect<void, DaemonRefused> {
-    return this.#request((reply) => ({ _tag: "Reset", reply }))
+    return this.#request("reset", reset)
   }
 
   get reinstall(): Effect.Effect<void, DaemonRefused> {
-    return this.#request((reply) => ({ _tag: "Reinstall", reply }))
+    return this.#request("reinstallation", reinstall)
   }
 
   /** Takes a later definition: at once if the server is offline, else at its next start. */
   define(spec: ServerSpec): Effect.Effect<void, DaemonRefused> {
-    return this.#request((reply) => ({ _tag: "Define", spec, reply }))
+    return this.#request("definition", (it) => define(it, spec))
   }
 
   hold(held: boolean): Effect.Effect<void, DaemonRefused> {
-    return this.#request((reply) => ({ _tag: "Hold", held, reply }))
+    return this.#request("hold", (it) => hold(it, held))
   }
 
   /** Kills the process, interrupts work on the files and refuses later calls. The folder stays. */
   get shutDown(): Effect.Effect<void, DaemonRefused> {
     return Effect.suspend(() => {
-      const ended =
-        this.#active === undefined && !this.#isShutDown
-          ? this.#options.runtime.sweep(this.file.get().spec.id)
-          : this.#request((reply) => ({ _tag: "ShutDown", reply }))
+      const ended = this.#request("shutdown", (it) => {
+        this.#hasEnded = true
+        return destroy(it)
+      })
       this.#isShutDown = true
       return Effect.andThen(
         ended,
         Effect.suspend(() => this.#console?.end ?? Effect.void)
       )
     })
+  }
+
+  /** Ends its fibers. Requires that no operation is in progress. */
+  get end(): Effect.Effect<void> {
+    return Effect.suspend(() =>
+      this.#serving === undefined ? Effect.void : Scope.close(this.#serving.scope, Exit.void)
+    )
   }
 
   get stopReports(): Effect.Effect<void> {
@@ -111,21 +165,15 @@ export class Instance implements InstanceFileOwner {
   }
 
   logs(request: LinesRequest): Effect.Effect<ConsolePage, IoError> {
-    return Effect.acquireUseRelease(
-      Effect.sync(() => this.#useConsole()),
-      (console) => console.page(request),
-      () => Effect.sync(() => this.#leaveConsole())
-    )
+    return Effect.scoped(Effect.flatMap(this.#openConsole, (console) => console.page(request)))
   }
 
   get lines(): Effect.Effect<Stream.Stream<string>, never, Scope.Scope> {
-    return Effect.suspend(() => {
-      if (this.#isShutDown) return Effect.succeed(Stream.empty)
-      return Effect.acquireRelease(
-        Effect.sync(() => this.#useConsole()),
-        () => Effect.sync(() => this.#leaveConsole())
-      ).pipe(Effect.flatMap((console) => console.subscribe))
-    })
+    return Effect.suspend(() =>
+      this.#isShutDown
+        ? Effect.succeed(Stream.empty)
+        : Effect.flatMap(this.#openConsole, (console) => console.subscribe)
+    )
   }
 
   onReports(): void {
@@ -135,7 +183,7 @@ export class Instance implements InstanceFileOwner {
   }
 
   onWaiting(): void {
-    this.#options.waitingWrites.add(this.file)
+    this.#options.waitingWrites.update(this.file)
   }
 
   #onProgress(progress: LiveProgress): void {
@@ -152,59 +200,81 @@ export class Instance implements InstanceFileOwner {
     return Effect.annotateLogs(atPlace(undefined)(effect), { server_id: this.file.get().spec.id })
   }
 
-  /** Sends a message and waits for its reply. @error DaemonRefused also if the server is shut down */
-  #request(message: (reply: Reply) => Message): Effect.Effect<void, DaemonRefused> {
-    const refused = Effect.fail(removed(this.file.get().spec.id))
+  /** Runs an operation in its turn, and waits for its reply. @error DaemonRefused also if the server is shut down */
+  #request(what: string, operation: Operation): Effect.Effect<void, DaemonRefused> {
+    const refused = Exit.fail(removed(this.file.get().spec.id))
     if (this.#isShutDown) return refused
     return Effect.flatMap(tracePlace, (place) => {
-      const reply = Deferred.makeUnsafe<void, DaemonRefused>()
-      const { mailbox } = this.#active ?? this.#activate(false, undefined)
-      return mailbox.add(message(reply), place) ? Deferred.await(reply) : refused
+      const reply: Reply = Deferred.makeUnsafe()
+      const accept = Effect.asVoid(Deferred.succeed(reply, undefined))
+      const fiber = this.#inTurn(what, place, (it) => replyWith(reply, operation(it, accept)))
+      // If the service has stopped, the operation does not run.
+      fiber.addObserver(() => Deferred.doneUnsafe(reply, refused))
+      return Deferred.await(reply)
     })
   }
 
-  #activate(adopts: boolean, place: TracePlace): InstanceFiber {
+  /** Runs an operation after those before it. It is completed, also if its caller or the service ends. */
+  #inTurn(what: string, place: TracePlace, use: (it: Serving) => Effect.Effect<void>): Fiber.Fiber<void> {
+    const work = Effect.suspend(() => {
+      if (this.#hasEnded) return Effect.void
+      const it = this.#serving ?? this.#serve()
+      const guarded = Effect.catchCause(use(it), (cause) => Effect.logError(`${what} failed`, cause))
+      return Effect.andThen(guarded, this.#endIfIdle(it))
+    })
+    const turn = this.#options.operations.withLock(this.file.get().spec.id)(Effect.uninterruptible(work))
+    return this.#options.fork(this.#logged(atPlace(place)(turn)))
+  }
+
+  #serve(): Serving {
     const progress = new LiveProgress(() => this.#onProgress(progress))
-    let usesConsole = false
-    const active = serveInstance({
+    const post: Serving["post"] = (what, use) => Effect.sync(() => void this.#inTurn(what, undefined, use))
+    this.#serving = {
       ...this.#options,
       file: this.file,
       folder: this.folder,
-      console: () => {
-        usesConsole = true
-        return this.#useConsole()
-      },
+      scope: Scope.makeUnsafe(),
       progress,
-      adopts,
-      place,
-      onAdopted: () => {
-        if (this.#adoption !== undefined) Deferred.doneUnsafe(this.#adoption, Effect.void)
-        this.#adoption = undefined
+      console: () => {
+        this.#servingConsole ??= this.#useConsole()
+        return this.#servingConsole
       },
-      onIdle: () => {
-        this.#active = undefined
-        if (usesConsole) this.#leaveConsole()
-      }
+      post,
+      onEvent: (event) => post(event._tag, (it) => onEvent(it, event)),
+      work: undefined,
+      live: undefined,
+      killedLate: undefined,
+      startSpan: undefined,
+      failedConfigs: undefined
+    }
+    return this.#serving
+  }
+
+  #endIfIdle(it: Serving): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      if (!this.#hasEnded && !isIdle(it)) return Effect.void
+      this.#serving = undefined
+      if (this.#servingConsole !== undefined) this.#leaveConsole()
+      this.#servingConsole = undefined
+      return Scope.close(it.scope, Exit.void)
     })
-    this.#active = active
-    // The caller adds its message first. Uninterruptible: a message is completed, also when the service stops.
-    const serve = Effect.uninterruptible(Effect.andThen(Effect.yieldNow, active.serve))
-    const fiber = this.#options.fork(this.#logged(serve))
-    // The service has stopped, and no fiber will reply.
-    if (fiber.pollUnsafe() !== undefined) active.mailbox.close(this.file.get().spec.id)
-    return active
+  }
+
+  get #openConsole(): Effect.Effect<ConsoleLog, never, Scope.Scope> {
+    return Effect.acquireRelease(
+      Effect.sync(() => this.#useConsole()),
+      () => Effect.sync(() => this.#leaveConsole())
+    )
   }
 
   #useConsole(): ConsoleLog {
     this.#consoleUsers++
-    this.#console ??= this.#lastConsole?.deref() ?? makeConsoleLog(this.folder)
+    this.#console ??= makeConsoleLog(this.folder)
     return this.#console
   }
 
   #leaveConsole(): void {
     this.#consoleUsers--
-    if (this.#consoleUsers > 0 || this.#console === undefined) return
-    this.#lastConsole = new WeakRef(this.#console)
-    this.#console = undefined
+    if (this.#consoleUsers === 0) this.#console = undefined
   }
 }

@@ -1,11 +1,11 @@
 /**
- * The servers of this node. Imports every other folder of the daemon. Read first: this file, `Instance.ts` (a server),
- * `instanceRun.ts` (its process), `instanceWork.ts` (its files).
+ * The servers of this node. Imports every other folder of the daemon. Read first: this file, `operations.ts` (on a
+ * server), `instanceRun.ts` (its process), `instanceWork.ts` (its files).
  */
 import { join } from "node:path"
 import { Clock, Context, Deferred, Effect, FiberSet, Layer, Option, Semaphore } from "effect"
 import { type ServerId, serverIdPattern } from "../../contract/domain/Id.ts"
-import type { DaemonServer, ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { type TracePlace, tracePlace } from "../../shared/observability/trace.ts"
@@ -19,10 +19,17 @@ import { createInstanceFile, type InstanceFile, WaitingWrites } from "../state/I
 import { daemonServer, newestDefinition } from "../state/InstanceState.ts"
 import type { Uplink } from "../uplink/uplink.ts"
 import { watchDisks, watchReserve } from "./diskWatch.ts"
-import { isAside, makeFolderRemovals, readServers } from "./folderRemovals.ts"
 import { Instance, type InstanceOptions } from "./Instance.ts"
-import { type Entry, makeInstanceRemoval, RecentRemovals, stop } from "./instanceRemoval.ts"
-import { besideServers, type Departure, makeOrphanedServers } from "./orphanedServers.ts"
+import {
+  type Entry,
+  isAside,
+  makeFolderRemovals,
+  makeInstanceRemoval,
+  RecentRemovals,
+  readServers,
+  stop
+} from "./instanceRemoval.ts"
+import { besideServers, makeOrphanedServers } from "./orphanedServers.ts"
 import { refusals } from "./refusals.ts"
 import { makeStartQueue } from "./StartQueue.ts"
 import { reserveKeptUids, warnOfRoot } from "./serverUser.ts"
@@ -62,225 +69,218 @@ const recentlyRemoved = (id: ServerId) =>
     detail: `server was removed: ${id}`,
     hint: "Check whether the server still exists."
   })
+const notAnId = (id: string) =>
+  new DaemonRefused({
+    status: 422,
+    detail: `not a server id: ${id}`,
+    hint: "Use twelve characters a-z and 0-9, the first a letter."
+  })
 
-export class Instances extends Context.Service<
-  Instances,
-  {
-    readonly list: () => ReadonlyArray<DaemonServer>
-    get(id: ServerId): Effect.Effect<Instance, DaemonRefused>
-    readonly arrivalOf: (id: ServerId) => string | undefined
-    /** Creates a server, or gives it a later definition. A creation sent before a recent removal is refused. */
-    create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonRefused>
-    /** Removes a server, its files in the background. A `departure` stops it first and keeps saved files. */
-    remove(id: ServerId, departure?: Departure): Effect.Effect<void, DaemonRefused>
-    connect(uplink: Uplink): Effect.Effect<void>
-    /** Starts the servers that were up when the node ended, except those that are gone or that a caller has stopped. */
-    readonly beginStarts: (except: ReadonlyArray<ServerId>) => void
-    /** Stops all servers, each within its stop timeout; the next daemon starts them again. */
-    readonly stopAll: Effect.Effect<void>
+/** Returns a new server's uid, if it would be a plain process now. Else its installation gets one or fails. */
+const initialUid = Effect.fnUntraced(function* (
+  runtime: Runtime["Service"],
+  { arrival, definition, id }: ServerSpec
+) {
+  const kind = yield* Effect.option(runtime.kindFor(definition))
+  if (kind._tag === "None" || kind.value !== "process") return undefined
+  const user = runtime.userFor(definition, { server: id })
+  // A server that arrives stays on its node until there is a uid.
+  if (arrival !== undefined) return (yield* user)?.uid
+  return Option.getOrUndefined(yield* Effect.option(user))?.uid
+})
+
+/** Reserves the uids of servers, and those of the folders of former ones. */
+const reserveUids = Effect.fnUntraced(function* (
+  { lostDir, serversDir }: InstancesOptions,
+  servers: Effect.Success<ReturnType<typeof readServers>>,
+  runtime: Runtime["Service"]
+) {
+  for (const { file, id } of servers) {
+    const { uid } = file.get()
+    if (uid !== undefined) yield* runtime.users.reserve(id, uid)
   }
->()("muster/daemon/Instances") {
-  /** Opens the servers on disk, continues their processes and work, and kills processes of unknown servers. */
-  static readonly layer = (options: InstancesOptions) =>
-    Layer.effect(
-      Instances,
-      Effect.gen(function* () {
-        const { serversDir } = options
-        const { ofDisk: diskRefused, ofNode } = refusals(options.sources)
-        const runtime = yield* Runtime
-        const installer = yield* Installer
-        const files = yield* InstanceFiles
-        const parent = yield* Effect.scope
-        const uplink = yield* Deferred.make<Uplink>()
-        /** Serialises the calls for each server, so that a repeated create makes one server. */
-        const locks = makeKeyedLock<ServerId>()
-        const entries = new Map<ServerId, Entry>()
-        const removals = new RecentRemovals()
-        const orphans = makeOrphanedServers({
-          lostDir: options.lostDir,
-          nearDir: besideServers(serversDir)
-        })
-        const clock = yield* Clock.Clock
-        const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
-        const sources: FileSources = {
-          ...options.sources,
-          arrivals: (id) => Effect.flatMap(Deferred.await(uplink), (link) => link.files(id))
-        }
+  yield* Effect.orDie(reserveKeptUids(serversDir, runtime, isAside))
+  for (const dir of [lostDir, besideServers(serversDir)]) {
+    yield* Effect.orDie(reserveKeptUids(dir, runtime))
+  }
+})
 
-        /**
-         * Returns a new server's uid, if it would be a plain process now. Else its installation gets one or fails.
-         */
-        const initialUid = Effect.fnUntraced(function* ({ arrival, definition, id }: ServerSpec) {
-          const kind = yield* Effect.option(runtime.kindFor(definition))
-          if (kind._tag === "None" || kind.value !== "process") return undefined
-          const user = runtime.userFor(definition, { server: id })
-          // A server that arrives stays on its node until there is a uid.
-          if (arrival !== undefined) return (yield* user)?.uid
-          return Option.getOrUndefined(yield* Effect.option(user))?.uid
-        })
+/** Kills the processes of servers that have no folder. */
+const killUnknown = Effect.fnUntraced(function* (runtime: Runtime["Service"], known: ReadonlySet<string>) {
+  for (const name of yield* runtime.alive) {
+    if (known.has(name)) continue
+    yield* Effect.logInfo("killing the remaining processes").pipe(Effect.annotateLogs({ server_id: name }))
+    yield* runtime.sweep(name)
+  }
+})
 
-        const create = Effect.fnUntraced(function* (spec: ServerSpec) {
-          const folder = join(serversDir, spec.id)
-          const uid = yield* initialUid(spec)
-          // A user of its own passes through the folder.
-          const file = yield* makeFolder(folder, uid === undefined ? undefined : PASSAGE).pipe(
-            Effect.andThen(createInstanceFile(folder, spec, uid)),
-            Effect.onError(() =>
-              Effect.andThen(Effect.ignore(removeTree(folder)), runtime.users.release(spec.id))
-            )
-          )
-          open(folder, file, yield* tracePlace)
-          removals.forget(spec.id)
-          return file.get()
-        })
+/** Waits until the processes of servers are adopted. */
+const awaitAdoption = Effect.fnUntraced(function* (instances: ReadonlyArray<Instance>) {
+  yield* Effect.forEach(instances, ({ adopted }) => adopted, {
+    concurrency: "unbounded",
+    discard: true
+  }).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
+  const servers = instances.filter((instance) => instance.run() !== undefined).length
+  if (servers > 0) {
+    yield* Effect.logInfo("running servers adopted").pipe(Effect.annotateLogs({ servers }))
+  }
+  yield* warnOfRoot(instances)
+})
 
-        const createOnce = Effect.fn("Instances.create")(function* (spec: ServerSpec) {
-          if (!serverIdPattern.test(spec.id)) {
-            return yield* new DaemonRefused({
-              status: 422,
-              detail: `not a server id: ${spec.id}`,
-              hint: "Use twelve characters a-z and 0-9, the first a letter."
-            })
-          }
-          const removed = entries.get(spec.id)?.removed
-          if (removed !== undefined) yield* Deferred.await(removed)
-          // The copy of an earlier migration is replaced by the one that arrives.
-          const existing = entries.get(spec.id)?.instance.file.get()
-          if (
-            existing !== undefined &&
-            spec.arrival !== undefined &&
-            existing.spec.arrival !== spec.arrival
-          ) {
-            yield* remove(spec.id, { why: "moved" })
-          }
-          const existingOrNew = Effect.suspend(() => {
-            const existing = entries.get(spec.id)?.instance
-            if (existing !== undefined) {
-              const { file } = existing
-              const isLater = (spec.defined_at ?? 0) > newestDefinition(file.get())
-              return Effect.map(isLater ? existing.define(spec) : Effect.void, () => file.get())
-            }
-            if (removals.covers(spec, now())) return Effect.fail(recentlyRemoved(spec.id))
-            return Effect.mapError(create(spec), (error) =>
-              error._tag === "IoError" ? diskRefused(error) : ofNode(error)
-            )
-          })
-          const state = yield* locks.withLock(spec.id)(existingOrNew).pipe(Effect.uninterruptible)
-          return daemonServer(state)
-        })
-
-        const get = Effect.fnUntraced(function* (id: ServerId) {
-          const entry = entries.get(id)
-          return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
-        })
-
-        // Mounts look like files of the folder, so all mounts of offline servers are removed when the service ends.
-        yield* Effect.addFinalizer(() =>
-          Effect.forEach(
-            [...entries.values()],
-            ({ instance: { file, folder } }) =>
-              Effect.andThen(
-                file.flush,
-                isUp(file.get().status) ? Effect.void : Effect.ignore(files.close(folder))
-              ),
-            { concurrency: 4, discard: true }
-          )
-        )
-        // After the finalizer above: what servers do ends before their files are closed.
-        const fork = yield* FiberSet.makeRuntime<never, void, never>()
-        const starts = yield* makeStartQueue({
-          instances: function* () {
-            for (const { instance, removed } of entries.values()) if (removed === undefined) yield instance
-          },
-          parallel: options.startParallel ?? 2
-        })
-        const instanceOptions: InstanceOptions = {
-          starts,
-          files,
-          runtime,
-          installer,
-          sources,
-          turns: yield* Semaphore.make(FILES_MADE_AT_ONCE),
-          uplink: Deferred.await(uplink),
-          replacePorts: (id, taken) =>
-            Effect.flatMap(Deferred.await(uplink), (link) => link.replacePorts(id, taken)),
-          waitingWrites: new WaitingWrites(fork),
-          fork
-        }
-        const open = (folder: string, file: InstanceFile, place?: TracePlace) => {
-          const { spec } = file.get()
-          files.register(folder, spec)
-          const instance = new Instance(file, folder, instanceOptions, place)
-          entries.set(spec.id, { instance, ended: false, removed: undefined })
-        }
-        yield* Effect.orDie(makeFolder(serversDir))
-        yield* orphans.finishAll
-        const found = yield* readServers(serversDir, files)
-        for (const { file, id } of found) {
-          const { uid } = file.get()
-          if (uid !== undefined) yield* runtime.users.reserve(id, uid)
-        }
-        yield* Effect.orDie(reserveKeptUids(serversDir, runtime, isAside))
-        for (const dir of [options.lostDir, besideServers(serversDir)]) {
-          yield* Effect.orDie(reserveKeptUids(dir, runtime))
-        }
-        const { collect } = installer
-        const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
-        const remove = makeInstanceRemoval({
-          entries,
-          files,
-          folderRemovals,
-          locks,
-          now,
-          orphans,
-          parent,
-          refused: diskRefused,
-          removals
-        })
-        const known = new Set<string>(found.map((server) => server.id))
-        for (const name of yield* runtime.alive) {
-          if (known.has(name)) continue
-          yield* Effect.logInfo("killing the remaining processes").pipe(
-            Effect.annotateLogs({ server_id: name })
-          )
-          yield* runtime.sweep(name)
-        }
-        for (const server of found) open(server.folder, server.file)
-        yield* Effect.forEach(entries.values(), (entry) => entry.instance.adopted, {
-          concurrency: "unbounded",
-          discard: true
-        }).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
-        const adopted = [...entries.values()].filter(({ instance }) => instance.run() !== undefined).length
-        if (adopted > 0) {
-          yield* Effect.logInfo("running servers adopted").pipe(Effect.annotateLogs({ servers: adopted }))
-        }
-        yield* warnOfRoot([...entries.values()].map(({ instance }) => instance))
-        yield* installer.collect
-        const watched = {
-          instances: () => [...entries.values()].map(({ instance }) => instance),
-          seconds: options.diskCheckSeconds ?? 30
-        }
-        yield* Effect.forkScoped(watchDisks({ files, ...watched }))
-        const { diskReserve: reserve = GIB } = options
-        const { dataDir } = options.sources
-        yield* Effect.forkScoped(watchReserve({ dataDir, files, reserve, ...watched }))
-
-        return Instances.of({
-          list: () => [...entries.values()].map((entry) => daemonServer(entry.instance.file.get())),
-          get,
-          arrivalOf: (id) => entries.get(id)?.instance.file.get().spec.arrival,
-          create: createOnce,
-          remove,
-          connect: (link) => Effect.asVoid(Deferred.succeed(uplink, link)),
-          beginStarts: starts.begin,
-          stopAll: Effect.suspend(() => {
-            starts.close()
-            return Effect.forEach([...entries.values()], (entry) => stop(entry.instance, "shutdown"), {
-              concurrency: "unbounded",
-              discard: true
-            })
-          })
-        })
-      })
+const closeInstance =
+  (files: InstanceFiles["Service"]) =>
+  ({ end, file, folder }: Instance) =>
+    Effect.andThen(
+      Effect.andThen(end, file.flush),
+      isUp(file.get().status) ? Effect.void : Effect.ignore(files.close(folder))
     )
+
+const stopAll = (instances: ReadonlyArray<Instance>) =>
+  Effect.forEach(instances, (instance) => stop(instance, "shutdown"), {
+    concurrency: "unbounded",
+    discard: true
+  })
+
+/** Opens the servers on disk, continues their processes and work, and kills processes of unknown servers. */
+const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
+  const { diskCheckSeconds: seconds = 30, diskReserve: reserve = GIB, serversDir } = options
+  const { ofDisk: diskRefused, ofNode } = refusals(options.sources)
+  const runtime = yield* Runtime
+  const installer = yield* Installer
+  const files = yield* InstanceFiles
+  const parent = yield* Effect.scope
+  const uplink = yield* Deferred.make<Uplink>()
+  /** Serialises the calls for each server, so that a repeated create makes one server. */
+  const locks = makeKeyedLock<ServerId>()
+  const entries = new Map<ServerId, Entry>()
+  const all = () => [...entries.values()].map(({ instance }) => instance)
+  const removals = new RecentRemovals()
+  const orphans = makeOrphanedServers({ lostDir: options.lostDir, nearDir: besideServers(serversDir) })
+  const clock = yield* Clock.Clock
+  const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
+
+  // Mounts look like files of the folder, so all mounts of offline servers are removed when the service ends.
+  yield* Effect.addFinalizer(() =>
+    Effect.forEach(all(), closeInstance(files), { concurrency: 4, discard: true })
+  )
+  // After the finalizer above: what servers do ends before their files are closed.
+  const fork = yield* FiberSet.makeRuntime<never, void, never>()
+  const starts = yield* makeStartQueue({
+    instances: function* () {
+      for (const { instance, removed } of entries.values()) if (removed === undefined) yield instance
+    },
+    parallel: options.startParallel ?? 2
+  })
+  const instanceOptions: InstanceOptions = {
+    operations: makeKeyedLock<ServerId>(),
+    starts,
+    files,
+    runtime,
+    installer,
+    sources: {
+      ...options.sources,
+      arrivals: (id) => Effect.flatMap(Deferred.await(uplink), (link) => link.files(id))
+    },
+    turns: yield* Semaphore.make(FILES_MADE_AT_ONCE),
+    uplink: Deferred.await(uplink),
+    replacePorts: (id, taken) =>
+      Effect.flatMap(Deferred.await(uplink), (link) => link.replacePorts(id, taken)),
+    waitingWrites: new WaitingWrites(fork),
+    fork
+  }
+  const open = (folder: string, file: InstanceFile, place?: TracePlace) => {
+    const { spec } = file.get()
+    files.register(folder, spec)
+    const instance = new Instance(file, folder, instanceOptions, place)
+    entries.set(spec.id, { instance, ended: false, removed: undefined })
+  }
+
+  yield* Effect.orDie(makeFolder(serversDir))
+  yield* orphans.finishAll
+  const found = yield* readServers(serversDir, files)
+  yield* reserveUids(options, found, runtime)
+  const { collect } = installer
+  const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
+  const remove = makeInstanceRemoval({
+    entries,
+    files,
+    folderRemovals,
+    locks,
+    now,
+    orphans,
+    parent,
+    refused: diskRefused,
+    removals
+  })
+  yield* killUnknown(runtime, new Set(found.map(({ id }) => id)))
+  for (const server of found) open(server.folder, server.file)
+  yield* awaitAdoption(all())
+  yield* collect
+  yield* Effect.forkScoped(watchDisks({ files, instances: all, seconds }))
+  const { dataDir } = options.sources
+  yield* Effect.forkScoped(watchReserve({ dataDir, files, reserve, instances: all, seconds }))
+
+  const make = Effect.fnUntraced(function* (spec: ServerSpec) {
+    const folder = join(serversDir, spec.id)
+    const uid = yield* initialUid(runtime, spec)
+    // A user of its own passes through the folder.
+    const file = yield* makeFolder(folder, uid === undefined ? undefined : PASSAGE).pipe(
+      Effect.andThen(createInstanceFile(folder, spec, uid)),
+      Effect.onError(() => Effect.andThen(Effect.ignore(removeTree(folder)), runtime.users.release(spec.id)))
+    )
+    open(folder, file, yield* tracePlace)
+    removals.forget(spec.id)
+    return file.get()
+  })
+
+  const makeOrDefine = (spec: ServerSpec) =>
+    Effect.suspend(() => {
+      const existing = entries.get(spec.id)?.instance
+      if (existing !== undefined) {
+        const { file } = existing
+        const isLater = (spec.defined_at ?? 0) > newestDefinition(file.get())
+        return Effect.map(isLater ? existing.define(spec) : Effect.void, () => file.get())
+      }
+      if (removals.covers(spec, now())) return Effect.fail(recentlyRemoved(spec.id))
+      return Effect.mapError(make(spec), (error) =>
+        error._tag === "IoError" ? diskRefused(error) : ofNode(error)
+      )
+    })
+
+  return {
+    list: () => all().map(({ file }) => daemonServer(file.get())),
+    get: Effect.fnUntraced(function* (id: ServerId) {
+      const entry = entries.get(id)
+      return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
+    }),
+    arrivalOf: (id: ServerId) => entries.get(id)?.instance.file.get().spec.arrival,
+    /** Creates a server, or gives it a later definition. A creation sent before a recent removal is refused. */
+    create: Effect.fn("Instances.create")(function* (spec: ServerSpec) {
+      if (!serverIdPattern.test(spec.id)) return yield* notAnId(spec.id)
+      const entry = entries.get(spec.id)
+      if (entry?.removed !== undefined) yield* Deferred.await(entry.removed)
+      // The copy of an earlier migration is replaced by the one that arrives.
+      const existing = entries.get(spec.id)?.instance.file.get().spec
+      if (existing !== undefined && spec.arrival !== undefined && existing.arrival !== spec.arrival) {
+        yield* remove(spec.id, { why: "moved" })
+      }
+      return daemonServer(yield* locks.withLock(spec.id)(makeOrDefine(spec)).pipe(Effect.uninterruptible))
+    }),
+    /** Removes a server, its files in the background. A `departure` stops it first and keeps saved files. */
+    remove,
+    connect: (link: Uplink) => Effect.asVoid(Deferred.succeed(uplink, link)),
+    /** Starts the servers that were up when the node ended, except those that are gone or that a caller has stopped. */
+    beginStarts: starts.begin,
+    /** Stops all servers, each within its stop timeout; the next daemon starts them again. */
+    stopAll: Effect.suspend(() => {
+      starts.close()
+      return stopAll(all())
+    })
+  }
+})
+
+export class Instances extends Context.Service<Instances, Effect.Success<ReturnType<typeof makeInstances>>>()(
+  "muster/daemon/Instances"
+) {
+  static readonly layer = (options: InstancesOptions) => Layer.effect(Instances, makeInstances(options))
 }

@@ -2,6 +2,7 @@ import { Clock, Deferred, Effect, Exit, Latch, type Scope } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { byTurn } from "../../contract/domain/Run.ts"
 import type { Instance } from "./Instance.ts"
+import { canStartInTurn } from "./powerDecision.ts"
 
 export interface Turns {
   /** Called when a server waits for its turn, or can be started again. */
@@ -27,11 +28,6 @@ const GRACE = "5 seconds"
 const RETRIES = [2, 5, 10, 20, 30, 60, 60, 60, 60].map((seconds) => seconds * 1000)
 const LOOK = 100
 
-const canStart = ({ file }: Instance): boolean => {
-  const { held, status, waiting, work } = file.get()
-  return waiting === true && status === "offline" && work === "none" && held !== true
-}
-
 const turnOf = ({ file }: Instance) => {
   const { id, created_at, definition } = file.get().spec
   return created_at === undefined ? { id, definition } : { id, definition, created_at }
@@ -51,7 +47,7 @@ export const makeStartQueue = Effect.fnUntraced(function* ({
 
   const isFree = (instance: Instance, now: number) => {
     const { id } = instance.file.get().spec
-    if (except.has(id) || taken.has(id) || !canStart(instance)) return false
+    if (except.has(id) || taken.has(id) || !canStartInTurn(instance.file.get())) return false
     return (refused.get(id)?.until ?? 0) <= now
   }
 

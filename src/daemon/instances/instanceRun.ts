@@ -1,9 +1,10 @@
+/** The runs of an instance. Each operation writes the state first, so that a restart continues it. */
 import { randomUUID } from "node:crypto"
-import { Clock, Effect, Exit, Schedule, type Scope } from "effect"
+import { Clock, Effect, Exit, Schedule } from "effect"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
-import { type OpenSpan, openSpan } from "../../shared/observability/trace.ts"
+import { openSpan } from "../../shared/observability/trace.ts"
 import { END, type LineListener } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
@@ -18,23 +19,13 @@ import {
   withReport,
   withTurn
 } from "../state/InstanceState.ts"
-import { type LauncherOptions, makeLauncher } from "./launcher.ts"
-import { makeRecordEnd } from "./processEnded.ts"
+import { launch, prepare } from "./launcher.ts"
+import { type Ending, type EndOptions, recordEnd, writeEnd, writeLine } from "./processEnded.ts"
+import { askToStop, endStart, withStatus } from "./processStop.ts"
 import { refusals } from "./refusals.ts"
 import { addressWarning } from "./serverWarnings.ts"
-import {
-  findOnlineSignal,
-  INTERRUPT_TIMEOUT,
-  makeProcessStop,
-  type RunEvent,
-  type WatchedRun,
-  watchRun
-} from "./watchRun.ts"
-
-export interface ProcessOptions extends LauncherOptions {
-  readonly scope: Scope.Scope
-  readonly onEvent: (event: RunEvent) => Effect.Effect<void>
-}
+import type { Serving } from "./serving.ts"
+import { findOnlineSignal, INTERRUPT_TIMEOUT, type RunEvent, type WatchedRun, watchRun } from "./watchRun.ts"
 
 /** Discards lines; subscribers of the console still get them. */
 const noListener: LineListener = { wanted: () => false, onLines: () => Effect.void }
@@ -60,301 +51,261 @@ const ADDRESS_CHECKS = Schedule.max([Schedule.exponential("1 second", 3), Schedu
 /** The longest wait of a stop, in seconds. */
 const MAX_STOP = 3600
 
-/** Manages the runs of an instance. Every operation writes the state first, so that a restart continues it. */
-export const makeInstanceRun = (options: ProcessOptions) => {
-  const { console, file, folder, onEvent, runtime, scope } = options
-  const { id } = file.get().spec
-  const configuration = () => file.get().spec.definition.process
-  const { launch, prepare } = makeLauncher(options)
-  const { ofNode } = refusals(options.sources)
-  let live: WatchedRun | undefined
-  const { ended: recordEnd, writeEnd, writeLine } = makeRecordEnd(options)
-  let killedLate: string | undefined
-  let startSpan: OpenSpan | undefined
+const configurationOf = ({ file }: Serving) => file.get().spec.definition.process
 
-  const endStart = (exit?: Exit.Exit<unknown, unknown>) =>
-    Effect.suspend(() => {
-      const span = startSpan
-      startSpan = undefined
-      return span?.end(exit) ?? Effect.void
-    })
+const ended = (it: Serving, exit: ProcessExit, options?: EndOptions) =>
+  Effect.andThen(
+    endStart(it, Exit.fail(new Error(`exit code ${exit.code}`))),
+    Effect.suspend(() => recordEnd(it, exit, options))
+  )
 
-  const ended = (exit: ProcessExit, options?: Parameters<typeof recordEnd>[1]) =>
-    Effect.andThen(
-      endStart(Exit.fail(new Error(`exit code ${exit.code}`))),
-      Effect.suspend(() => recordEnd(exit, options))
-    )
+const matcherOf = (it: Serving): OnlineMatcher | undefined => {
+  const { online_signal } = configurationOf(it)
+  const found = online_signal === undefined ? undefined : onlineMatcher(online_signal)
+  return found !== undefined && "matcher" in found ? found.matcher : undefined
+}
 
-  const status = (value: "running" | "paused" | "stopping") =>
-    file
-      .update((state) => withReport(state, { type: "status", status: value, transient: false }))
-      .pipe(Effect.tap(() => endStart()))
+/** Warns once of a server that listens on all addresses; it may bind its ports late. */
+const warnOfAddress = ({ file }: Serving, run: Run) =>
+  Effect.suspend(() => addressWarning(file.get().spec, run)).pipe(
+    Effect.repeat({ until: (found) => found !== undefined, schedule: ADDRESS_CHECKS }),
+    Effect.tap((found) =>
+      found === undefined || !("detail" in found) ? Effect.void : Effect.logWarning(found.detail)
+    ),
+    Effect.asVoid
+  )
 
-  const { askToStop, end, kill, pause, unpause } = makeProcessStop({ file, status, live: () => live })
+const awaitOnline = (it: Serving, watched: WatchedRun, since: number) => {
+  const { start_timeout } = configurationOf(it)
+  return watched.at(since + start_timeout * 1000, start_timeout, "StartLate")
+}
 
-  const matcherOf = (): OnlineMatcher | undefined => {
-    const { online_signal } = configuration()
-    const found = online_signal === undefined ? undefined : onlineMatcher(online_signal)
-    return found !== undefined && "matcher" in found ? found.matcher : undefined
-  }
+/** Watches a process from an offset of its console, with the timeouts of its start and stop. */
+const follow = Effect.fnUntraced(function* (it: Serving, run: Run, token: string, offset: number) {
+  const { file, folder, onEvent, scope } = it
+  const console = it.console()
+  const state = file.get()
+  const awaitsOnline = state.status === "starting" && configurationOf(it).online_signal !== undefined
+  const matcher = awaitsOnline ? matcherOf(it) : undefined
+  const live = yield* watchRun({ token, run, folder, console, offset, matcher, offer: onEvent }, scope)
+  it.live = live
+  const begun = state.run?.started_at ?? (yield* Clock.currentTimeMillis)
+  if (awaitsOnline && run.beginning === undefined) yield* awaitOnline(it, live, begun)
+  yield* live.inBackground(warnOfAddress(it, run))
+  if (state.intent !== null) yield* live.at(state.intent.deadline, MAX_STOP, "StopLate")
+})
 
-  /** Warns once of a server that listens on all addresses; it may bind its ports late. */
-  const warnOfAddress = (run: Run) =>
-    Effect.suspend(() => addressWarning(file.get().spec, run)).pipe(
-      Effect.repeat({ until: (found) => found !== undefined, schedule: ADDRESS_CHECKS }),
-      Effect.tap((found) =>
-        found === undefined || !("detail" in found) ? Effect.void : Effect.logWarning(found.detail)
-      ),
-      Effect.asVoid
-    )
+const noteProblem = Effect.fnUntraced(function* ({ file }: Serving, refused: DaemonRefused) {
+  const now = yield* nowText
+  yield* file.update((state) => withProblem(state, refused, now))
+})
 
-  const awaitOnline = (watched: WatchedRun, since: number) => {
-    const { start_timeout } = configuration()
-    return watched.at(since + start_timeout * 1000, start_timeout, "StartLate")
-  }
+/** Writes the reason to the console as well, because a start may have no caller that waits. */
+const notStarted = Effect.fnUntraced(function* (it: Serving, { detail, hint }: DaemonRefused) {
+  yield* endStart(it, Exit.fail(new Error(detail)))
+  yield* Effect.logWarning(`the server cannot be started: ${detail}`)
+  yield* writeLine(it, `cannot be started: ${detail}. ${hint}`)
+})
 
-  const follow = Effect.fnUntraced(function* (run: Run, token: string, offset: number) {
-    const state = file.get()
-    const awaitsOnline = state.status === "starting" && configuration().online_signal !== undefined
-    const matcher = awaitsOnline ? matcherOf() : undefined
-    live = yield* watchRun({ token, run, folder, console, offset, matcher, offer: onEvent }, scope)
-    const begun = state.run?.started_at ?? (yield* Clock.currentTimeMillis)
-    if (awaitsOnline && run.beginning === undefined) yield* awaitOnline(live, begun)
-    yield* live.inBackground(warnOfAddress(run))
-    if (state.intent !== null) yield* live.at(state.intent.deadline, MAX_STOP, "StopLate")
-  })
-
-  const noteProblem = Effect.fnUntraced(function* (refused: DaemonRefused) {
-    const now = yield* nowText
-    yield* file.update((state) => withProblem(state, refused, now))
-  })
-
-  /** Writes the reason to the console as well, because a start may have no caller that waits. */
-  const notStarted = Effect.fnUntraced(function* ({ detail, hint }: DaemonRefused) {
-    yield* endStart(Exit.fail(new Error(detail)))
-    yield* Effect.logWarning(`the server cannot be started: ${detail}`)
-    yield* writeLine(`cannot be started: ${detail}. ${hint}`)
-  })
-
-  /** @param onRefused runs if the start is refused before its run is recorded */
-  const startWith = Effect.fnUntraced(function* (
+/** @param onRefused runs if the start is refused before its run is recorded */
+const startWith = Effect.fnUntraced(
+  function* (
+    it: Serving,
     begin: (state: InstanceState, run: RunState) => InstanceState,
     onRefused: Effect.Effect<unknown> = Effect.void
   ) {
-    startSpan = yield* openSpan("server.start", { server_id: id })
-    const prepared = yield* prepare.pipe(
-      Effect.tapError((refused) => Effect.andThen(noteProblem(refused), onRefused))
+    const { file } = it
+    it.startSpan = yield* openSpan("server.start", { server_id: file.get().spec.id })
+    const prepared = yield* prepare(it).pipe(
+      Effect.tapError((refused) => Effect.andThen(noteProblem(it, refused), onRefused))
     )
     const { log_offset } = prepared
     const token = randomUUID()
     const run = { token, started_at: yield* Clock.currentTimeMillis, log_offset, timed_out: false }
     yield* file.update((state) => begin(state, run))
-    const started = yield* launch(prepared, token).pipe(
-      Effect.tapError((refused) =>
-        Effect.andThen(
-          noteProblem(refused),
-          ended(
-            { code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) },
-            { mayRestart: false }
-          )
-        )
-      )
+    const started = yield* launch(it, prepared, token).pipe(
+      Effect.tapError((refused) => {
+        const exit = { code: 127, out_of_memory: false, ...(refused.status === 422 ? neverBegan : {}) }
+        return Effect.andThen(noteProblem(it, refused), ended(it, exit, { mayRestart: false }))
+      })
     )
-    yield* follow(started, token, log_offset)
-    if (configuration().online_signal === undefined && started.beginning === undefined)
-      yield* status("running")
-  }, Effect.tapError(notStarted))
+    yield* follow(it, started, token, log_offset)
+    if (configurationOf(it).online_signal === undefined && started.beginning === undefined)
+      yield* withStatus(it, "running")
+  },
+  (effect, it) => Effect.tapError(effect, (refused) => notStarted(it, refused))
+)
 
-  const starting = (
-    { stopped_by: _, ...state }: InstanceState,
-    run: RunState,
-    backoff: Backoff | null
-  ): InstanceState =>
+const starting =
+  (backoff: Backoff | null) =>
+  ({ stopped_by: _, ...state }: InstanceState, run: RunState): InstanceState =>
     withReport(
       { ...withoutTurn(state), run, intent: null, start_again: false, backoff },
       { type: "status", status: "starting", transient: false }
     )
 
-  const start = startWith(
-    (state, run) => starting(state, run, null),
+/** Starts the server for a caller. */
+export const start = (it: Serving) =>
+  startWith(
+    it,
+    starting(null),
     // Transient: the server did not run, so an ephemeral server is not deleted.
-    file.update((state) => withReport(state, { type: "status", status: "offline", transient: true }))
+    it.file.update((state) => withReport(state, { type: "status", status: "offline", transient: true }))
   )
 
-  const offlineWith = (backoff: Backoff | null) =>
-    Effect.asVoid(
-      file.update((state) =>
-        withReport(
-          { ...withoutTurn(state), start_again: false, backoff },
-          { type: "status", status: "offline", transient: false }
-        )
+const offlineWith = ({ file }: Serving, backoff: Backoff | null) =>
+  Effect.asVoid(
+    file.update((state) =>
+      withReport(
+        { ...withoutTurn(state), start_again: false, backoff },
+        { type: "status", status: "offline", transient: false }
       )
     )
+  )
 
-  /** Completes a start that was recorded, but interrupted before there was a process. */
-  const completeStart = startWith((state, run) => ({ ...state, run })).pipe(
+/** Cancels the start that an offline server waits for. */
+export const cancelRestart = (it: Serving) => offlineWith(it, null)
+
+/** Completes a start that was recorded, but interrupted before there was a process. */
+const completeStart = (it: Serving) =>
+  startWith(it, (state, run) => ({ ...state, run })).pipe(
     Effect.catch(() =>
-      file.get().status === "starting" ? ended({ code: 127, out_of_memory: false }) : Effect.void
+      it.file.get().status === "starting" ? ended(it, { code: 127, out_of_memory: false }) : Effect.void
     )
   )
 
-  /** Starts the server whose turn has come. With `isLast`, a refusal because of the node's state is final, too. */
-  const startInTurn = (isLast: boolean) =>
-    Effect.suspend(() => {
-      const attempt = attemptOf(file.get())
-      const waitOn = file.update((state) =>
-        state.waiting === true
-          ? state
-          : withReport(withTurn(state), { type: "status", status: "offline", transient: false })
-      )
-      return startWith((state, run) => starting(state, run, attempt ?? null)).pipe(
-        Effect.tapError(({ detail, status: refused }) =>
-          refused === 500 && !isLast
-            ? Effect.asVoid(waitOn)
-            : offlineWith({ attempt: attempt?.attempt ?? 1, given_up: `it cannot be started: ${detail}` })
-        )
-      )
-    })
+const givenUp = ({ detail }: DaemonRefused) => `it cannot be started: ${detail}`
 
-  /** Starts again after a restart or crash; if that fails, reports `offline` as final. */
-  const startAgain: Effect.Effect<void> = Effect.suspend(() => {
-    const attempt = attemptOf(file.get())
-    return Effect.catch(
-      startWith((state, run) => starting(state, run, attempt ?? null)),
-      ({ detail }) =>
-        offlineWith(
-          attempt === undefined ? null : { ...attempt, given_up: `it cannot be started: ${detail}` }
-        )
+/** Starts the server whose turn has come. With `isLast`, a refusal because of the node's state is final, too. */
+export const startWaiting = Effect.fnUntraced(function* (it: Serving, isLast: boolean) {
+  const { file } = it
+  const attempt = attemptOf(file.get())
+  const waitOn = file.update((state) =>
+    state.waiting === true
+      ? state
+      : withReport(withTurn(state), { type: "status", status: "offline", transient: false })
+  )
+  yield* startWith(it, starting(attempt ?? null)).pipe(
+    Effect.tapError((refused) =>
+      refused.status === 500 && !isLast
+        ? Effect.asVoid(waitOn)
+        : offlineWith(it, { attempt: attempt?.attempt ?? 1, given_up: givenUp(refused) })
     )
-  })
+  )
+})
 
-  const recordExit = Effect.fnUntraced(function* (
-    exit: ProcessExit,
-    ending: Parameters<typeof writeEnd>[1],
-    how?: Parameters<typeof recordEnd>[1]
-  ) {
-    yield* writeEnd(exit, ending)
-    if (exit.why !== undefined) yield* noteProblem(ofNode(new LaunchFailed(exit.why)))
-    yield* ended(exit, how)
-  })
+/** Starts again after a restart or crash; if that fails, reports `offline` as final. */
+export const startAgain = Effect.fnUntraced(function* (it: Serving) {
+  const attempt = attemptOf(it.file.get())
+  yield* Effect.catch(startWith(it, starting(attempt ?? null)), (refused) =>
+    offlineWith(it, attempt === undefined ? null : { ...attempt, given_up: givenUp(refused) })
+  )
+})
 
-  /** Kills all remaining processes and records the effect of the end. */
-  const onEnded = Effect.fnUntraced(function* (exit: ProcessExit) {
-    const finished = live
-    live = undefined
-    let silent = false
-    if (finished !== undefined) {
-      yield* finished.run.kill
-      const online = yield* finished.close
-      const state = file.get()
-      silent = state.run?.timed_out === true && !finished.hasPrinted()
-      if (online && isAwaited(state)) yield* status("running")
-    }
-    yield* recordExit(exit, {
-      stopTimedOut: finished !== undefined && killedLate === finished.token,
-      silent
-    })
-    // Delivers the rest of the output to subscribers.
-    if (finished === undefined) return
-    yield* orWarn(console.finish(noListener))
-  })
-
-  /** Restarts the start timeout when the process of a delayed start exists. */
-  const onBegan = Effect.fnUntraced(function* (at: number) {
-    const { status: now } = yield* file.update(withRun({ started_at: at }))
-    if (live === undefined || now !== "starting") return
-    yield* configuration().online_signal === undefined ? status("running") : awaitOnline(live, at)
-  })
-
-  const onStartTimeout = Effect.gen(function* () {
-    if (live === undefined || file.get().status !== "starting") return
-    yield* file.update(withRun({ timed_out: true }))
-    yield* live.run.kill
-  })
-
-  const onStopTimeout = Effect.gen(function* () {
-    if (live === undefined || file.get().intent === null) return
-    killedLate = live.token
-    yield* live.run.kill
-  })
-
-  const event = Effect.fnUntraced(function* (what: RunEvent) {
-    if (live?.token !== what.token) return false // of an earlier run
-    switch (what._tag) {
-      case "Online":
-        if (isAwaited(file.get())) yield* status("running")
-        return false
-      case "Began":
-        yield* onBegan(what.at)
-        return false
-      case "StartLate":
-        yield* onStartTimeout
-        return false
-      case "InterruptLate":
-        yield* live.run.signal("SIGINT")
-        return false
-      case "StopLate":
-        yield* onStopTimeout
-        return false
-      case "Ended":
-        yield* onEnded(what.exit)
-        return true
-    }
-  })
-
-  /** Adopts the process of an earlier service and continues its pending operation. */
-  const adopt = Effect.gen(function* () {
-    const state = file.get()
-    if (!isUp(state.status) || state.run === null) return yield* runtime.sweep(id)
-    const { token, log_offset, timed_out } = state.run
-    const adopted = yield* runtime.adopt({ server_id: id, token, folder })
-    if (adopted._tag === "NeverBegan") {
-      const awaitsOnline = state.status === "starting" && state.intent === null && !timed_out
-      return yield* awaitsOnline ? completeStart : ended(killedExit, away)
-    }
-    // Checked before the start timeout: the server may have been online for long.
-    const online = state.status === "starting" && (yield* findOnlineSignal(console, log_offset, matcherOf()))
-    if (online && state.intent === null && !timed_out) yield* status("running")
-    if (adopted._tag === "Ended")
-      return yield* recordExit(adopted.exit, { stopTimedOut: false, silent: false }, away)
-    const { run } = adopted
-    // Earlier output only matters while the online signal is awaited.
-    yield* follow(run, token, file.get().status === "starting" ? log_offset : END)
-    if (timed_out || state.intent?.type === "kill") return yield* run.kill
-    const { online_signal, stop_command } = configuration()
-    if (state.status === "starting" && online_signal === undefined) yield* status("running")
-    yield* state.status === "paused" ? run.pause : run.resume
-    // The stop may not have been sent. A repeated line is harmless; a repeated signal may not be.
-    if (state.status !== "stopping" || live === undefined) return
-    if ("line" in stopMethod(stop_command)) yield* askToStop(live)
-    else if (run.interrupt !== undefined && isInterrupt(stop_command)) {
-      yield* live.after(INTERRUPT_TIMEOUT, "InterruptLate")
-    }
-  })
-
-  const destroy = Effect.gen(function* () {
-    if (live !== undefined) {
-      yield* live.run.kill
-      yield* live.close
-      live = undefined
-    }
-    yield* runtime.sweep(id)
-  })
-
-  return {
-    adopt,
-    cancelRestart: offlineWith(null),
-    destroy,
-    end,
-    event,
-    kill,
-    pause,
-    run: () => live?.run,
-    start,
-    startAgain,
-    startInTurn,
-    unpause
+const recordExit = Effect.fnUntraced(function* (
+  it: Serving,
+  exit: ProcessExit,
+  ending: Ending,
+  how?: EndOptions
+) {
+  yield* writeEnd(it, exit, ending)
+  if (exit.why !== undefined) {
+    yield* noteProblem(it, refusals(it.sources).ofNode(new LaunchFailed(exit.why)))
   }
-}
+  yield* ended(it, exit, how)
+})
 
-export type InstanceRun = ReturnType<typeof makeInstanceRun>
+/** Kills all remaining processes and records the effect of the end. */
+const onEnded = Effect.fnUntraced(function* (it: Serving, finished: WatchedRun, exit: ProcessExit) {
+  it.live = undefined
+  yield* finished.run.kill
+  const online = yield* finished.close
+  const state = it.file.get()
+  const silent = state.run?.timed_out === true && !finished.hasPrinted()
+  if (online && isAwaited(state)) yield* withStatus(it, "running")
+  yield* recordExit(it, exit, { stopTimedOut: it.killedLate === finished.token, silent })
+  // Delivers the rest of the output to subscribers.
+  yield* orWarn(it.console().finish(noListener))
+})
+
+/** Restarts the start timeout when the process of a delayed start exists. */
+const onBegan = Effect.fnUntraced(function* (it: Serving, live: WatchedRun, at: number) {
+  const { status } = yield* it.file.update(withRun({ started_at: at }))
+  if (status !== "starting") return
+  yield* configurationOf(it).online_signal === undefined
+    ? withStatus(it, "running")
+    : awaitOnline(it, live, at)
+})
+
+/** Handles an event of the run, unless it is of an earlier one; returns whether the run has ended. */
+export const onRunEvent = Effect.fnUntraced(function* (it: Serving, event: RunEvent) {
+  const { file, live } = it
+  if (live?.token !== event.token) return false
+  switch (event._tag) {
+    case "Online":
+      if (isAwaited(file.get())) yield* withStatus(it, "running")
+      return false
+    case "Began":
+      yield* onBegan(it, live, event.at)
+      return false
+    case "StartLate":
+      if (file.get().status !== "starting") return false
+      yield* file.update(withRun({ timed_out: true }))
+      yield* live.run.kill
+      return false
+    case "InterruptLate":
+      yield* live.run.signal("SIGINT")
+      return false
+    case "StopLate":
+      if (file.get().intent === null) return false
+      it.killedLate = live.token
+      yield* live.run.kill
+      return false
+    case "Ended":
+      yield* onEnded(it, live, event.exit)
+      return true
+  }
+})
+
+/** Adopts the process of an earlier service and continues its pending operation. */
+export const adoptProcess = Effect.fnUntraced(function* (it: Serving) {
+  const { file, folder, runtime } = it
+  const state = file.get()
+  const { id } = state.spec
+  if (!isUp(state.status) || state.run === null) return yield* runtime.sweep(id)
+  const { token, log_offset, timed_out } = state.run
+  const adopted = yield* runtime.adopt({ server_id: id, token, folder })
+  if (adopted._tag === "NeverBegan") {
+    return yield* isAwaited(state) ? completeStart(it) : ended(it, killedExit, away)
+  }
+  // Checked before the start timeout: the server may have been online for long.
+  const online =
+    state.status === "starting" && (yield* findOnlineSignal(it.console(), log_offset, matcherOf(it)))
+  if (online && isAwaited(state)) yield* withStatus(it, "running")
+  if (adopted._tag === "Ended") {
+    return yield* recordExit(it, adopted.exit, { stopTimedOut: false, silent: false }, away)
+  }
+  const { run } = adopted
+  // Earlier output only matters while the online signal is awaited.
+  yield* follow(it, run, token, file.get().status === "starting" ? log_offset : END)
+  if (timed_out || state.intent?.type === "kill") return yield* run.kill
+  const { online_signal, stop_command } = configurationOf(it)
+  if (state.status === "starting" && online_signal === undefined) yield* withStatus(it, "running")
+  yield* state.status === "paused" ? run.pause : run.resume
+  // The stop may not have been sent. A repeated line is harmless; a repeated signal may not be.
+  if (state.status !== "stopping" || it.live === undefined) return
+  if ("line" in stopMethod(stop_command)) yield* askToStop(it, it.live)
+  else if (run.interrupt !== undefined && isInterrupt(stop_command)) {
+    yield* it.live.after(INTERRUPT_TIMEOUT, "InterruptLate")
+  }
+})
+
+/** Kills the process without a record of its end, for a server that is removed. */
+export const destroyProcess = Effect.fnUntraced(function* (it: Serving) {
+  if (it.live !== undefined) {
+    yield* it.live.run.kill
+    yield* it.live.close
+    it.live = undefined
+  }
+  yield* it.runtime.sweep(it.file.get().spec.id)
+})

@@ -21,26 +21,10 @@ import type { Installed } from "../install/Installer.ts"
 import { type OnSteps, StepLog } from "../install/StepLog.ts"
 import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
-import type { InstanceFile } from "../state/InstanceFile.ts"
-import {
-  type FileWork,
-  type InstanceState,
-  withoutTurn,
-  withReport,
-  withTaken
-} from "../state/InstanceState.ts"
-import type { LiveProgress } from "../uplink/ReportOutbox.ts"
+import { type InstanceState, withoutTurn, withReport, withTaken } from "../state/InstanceState.ts"
 import { appendInstallLog, takeInstallLog, warnInInstallLog } from "./installLog.ts"
-import type { InstanceParts } from "./instanceFiber.ts"
 import { serverUser } from "./serverUser.ts"
-
-export interface WorkOptions extends InstanceParts {
-  readonly file: InstanceFile
-  readonly folder: string
-  readonly scope: Scope.Scope
-  readonly progress: LiveProgress
-  readonly onDone: (exit: WorkExit) => Effect.Effect<void>
-}
+import type { Serving, WorkExit } from "./serving.ts"
 
 /** Warns of volumes without a source, which start empty; the operator may add the source later. */
 const warnOfMissing = Effect.fnUntraced(function* (
@@ -58,7 +42,7 @@ const warnOfMissing = Effect.fnUntraced(function* (
 
 const runFileWork = Effect.fnUntraced(
   function* (
-    { file, files, folder, installer, runtime, sources, turns }: WorkOptions,
+    { file, files, folder, installer, runtime, sources, turns }: Serving,
     state: InstanceState,
     onSteps: OnSteps
   ): Effect.fn.Return<Installed, InstallFailed | IoError | LaunchFailed, Scope.Scope> {
@@ -111,7 +95,7 @@ const runFileWork = Effect.fnUntraced(
 )
 
 /** Makes the base, then the instance folder. Only a reinstallation of a saved server keeps its own files. */
-const doFileWork = (options: WorkOptions, state: InstanceState, onSteps: OnSteps) =>
+const doFileWork = (options: Serving, state: InstanceState, onSteps: OnSteps) =>
   runFileWork(options, state, onSteps).pipe(
     Effect.catchTag("InstallFailed", (error) => {
       const arriving = state.work === "install" && state.spec.arrival !== undefined
@@ -123,8 +107,6 @@ const doFileWork = (options: WorkOptions, state: InstanceState, onSteps: OnSteps
       )
     })
   )
-
-export type WorkExit = Exit.Exit<Installed, InstallFailed>
 
 /** Returns the state of an installation that continues: its unfinished steps are repeated. */
 const resumed = (state: InstanceState): InstanceState => {
@@ -188,13 +170,8 @@ const workEnded = (
 const failureOf = (exit: WorkExit): InstallFailed | undefined =>
   Exit.isFailure(exit) ? exit.cause.reasons.find((reason) => reason._tag === "Fail")?.error : undefined
 
-export const makeInstanceWork = (options: WorkOptions) => {
-  const { file, files, folder, onDone, progress, scope } = options
-  let fiber: Fiber.Fiber<void> | undefined
-  /** The later definition for which the work is done, if there is one. */
-  let target: ServerSpec | undefined
-
-  const onSteps = Effect.fnUntraced(function* (steps: InstallSteps) {
+const onStepsOf = ({ file, progress }: Serving): OnSteps =>
+  Effect.fnUntraced(function* (steps: InstallSteps) {
     const change = (state: InstanceState) => withSteps(state, withoutProgress(steps))
     const share = currentStep(steps)?.progress
     if (share === undefined) file.updateSoon(change)
@@ -203,62 +180,43 @@ export const makeInstanceWork = (options: WorkOptions) => {
     progress.set(share)
   })
 
-  const begin = Effect.gen(function* () {
-    const state = file.get()
-    const started_at = yield* nowText
-    const begun = (before: InstanceState) => beginning(before, started_at)
-    if (state.work === "reset") yield* file.update(begun)
-    else file.updateSoon(begun)
-    target = state.next
-    fiber = yield* doFileWork(options, state, onSteps).pipe(
-      Effect.exit,
-      Effect.flatMap(onDone),
-      Effect.forkIn(scope)
-    )
-  })
+/** Begins or continues the work that the state names, unless it is in progress. */
+export const beginWork = Effect.fnUntraced(function* (
+  it: Serving,
+  onDone: (exit: WorkExit) => Effect.Effect<void>
+) {
+  if (it.work !== undefined) return
+  const { file, scope } = it
+  const state = file.get()
+  const started_at = yield* nowText
+  const begun = (before: InstanceState) => beginning(before, started_at)
+  if (state.work === "reset") yield* file.update(begun)
+  else file.updateSoon(begun)
+  const fiber = yield* doFileWork(it, state, onStepsOf(it)).pipe(
+    Effect.exit,
+    Effect.flatMap(onDone),
+    Effect.forkIn(scope)
+  )
+  it.work = { fiber, target: state.next }
+})
 
-  const reset = Effect.gen(function* () {
-    if (fiber !== undefined) return // it is in progress
-    yield* file.update((state): InstanceState => ({ ...state, work: "reset" }))
-    yield* begin
-  })
-
-  const install = Effect.fnUntraced(function* (work: FileWork) {
-    const started_at = yield* nowText
-    yield* file.update((state) =>
-      withReport(withReport({ ...state, work }, { type: "status", status: "installing", transient: false }), {
-        type: "install-status",
-        install: { phase: "installing", started_at }
-      })
-    )
-    yield* begin
-  })
-
-  const done = Effect.fnUntraced(function* (exit: WorkExit) {
-    fiber = undefined
-    progress.set(undefined)
-    const { work } = file.get()
-    const failure = failureOf(exit)
-    if (failure !== undefined) {
-      const what = work === "reset" ? "reset" : "installed"
-      yield* Effect.logWarning(`the server cannot be ${what}: ${failure.reason}`)
-    } else if (Exit.isFailure(exit)) {
-      yield* Effect.logError("work on the files failed", exit.cause)
-    }
-    const finished_at = yield* nowText
-    const { spec } = yield* file.update((state) => workEnded(state, exit, { finished_at, target }))
-    if (target !== undefined) files.register(folder, spec)
-  })
-
-  const interrupt = Effect.suspend(() => (fiber === undefined ? Effect.void : Fiber.interrupt(fiber)))
-
-  return {
-    begin,
-    reset,
-    reinstall: install("reinstall"),
-    upgrade: install("upgrade"),
-    done,
-    interrupt,
-    isRunning: () => fiber !== undefined
+/** Records the end of the work. */
+export const workDone = Effect.fnUntraced(function* (it: Serving, exit: WorkExit) {
+  const { file, files, folder, progress } = it
+  const target = it.work?.target
+  it.work = undefined
+  progress.set(undefined)
+  const failure = failureOf(exit)
+  if (failure !== undefined) {
+    const what = file.get().work === "reset" ? "reset" : "installed"
+    yield* Effect.logWarning(`the server cannot be ${what}: ${failure.reason}`)
+  } else if (Exit.isFailure(exit)) {
+    yield* Effect.logError("work on the files failed", exit.cause)
   }
-}
+  const finished_at = yield* nowText
+  const { spec } = yield* file.update((state) => workEnded(state, exit, { finished_at, target }))
+  if (target !== undefined) files.register(folder, spec)
+})
+
+export const interruptWork = ({ work }: Serving) =>
+  work === undefined ? Effect.void : Fiber.interrupt(work.fiber)

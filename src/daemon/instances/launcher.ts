@@ -2,26 +2,21 @@ import { Effect } from "effect"
 import { type Allocations, portText } from "../../contract/domain/Allocation.ts"
 import type { ConfigPatches } from "../../contract/domain/ConfigPatch.ts"
 import { type ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
-import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import type { PlaceholderContext } from "../configPatch/placeholders.ts"
-import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
-import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { instanceFolder } from "../files/sharedFiles.ts"
-import type { FileSources } from "../files/sources.ts"
 import { type Busy, busyPorts, busyText } from "../host/busyPorts.ts"
 import { type LaunchPlan, launchPlan, specFor } from "../runtime/launchPlan.ts"
-import type { Runtime, RunUser, SharedFolder } from "../runtime/Runtime.ts"
-import type { InstanceFile } from "../state/InstanceFile.ts"
+import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
 import type { InstanceState } from "../state/InstanceState.ts"
-import type { Uplink } from "../uplink/uplink.ts"
 import { warnInInstallLog } from "./installLog.ts"
 import { refusals } from "./refusals.ts"
 import { serverUser } from "./serverUser.ts"
+import type { Serving } from "./serving.ts"
 
 /** Replacements of one start: other programs may have the new ports, too. */
 const ROUNDS = 5
@@ -48,20 +43,8 @@ const changesOf = (before: Allocations, after: Allocations) => {
   })
 }
 
-export interface PortsOptions {
-  readonly file: InstanceFile
-  readonly folder: string
-  readonly sources: FileSources
-  readonly replacePorts: Uplink["replacePorts"]
-}
-
 /** Replaces ports that other programs have. The question is recorded first, so a killed daemon asks again. */
-export const ensurePorts = Effect.fnUntraced(function* ({
-  file,
-  folder,
-  replacePorts,
-  sources
-}: PortsOptions) {
+export const ensurePorts = Effect.fnUntraced(function* ({ file, folder, replacePorts, sources }: Serving) {
   const { refused } = refusals(sources)
   const { id } = file.get().spec
 
@@ -105,13 +88,7 @@ export const ensurePorts = Effect.fnUntraced(function* ({
   }
 })
 
-export interface LauncherOptions extends PortsOptions {
-  readonly console: ConsoleLog
-  readonly runtime: Runtime["Service"]
-  readonly files: InstanceFiles["Service"]
-}
-
-export interface Prepared {
+interface Prepared {
   readonly plan: LaunchPlan
   readonly shared: ReadonlyArray<SharedFolder>
   readonly user: RunUser | undefined
@@ -122,83 +99,83 @@ export interface Prepared {
 /** The longest pause after a start that failed on its config files, in milliseconds. */
 const MAX_PAUSE = 30_000
 
-export const makeLauncher = (options: LauncherOptions) => {
-  const { console, file, files, folder, runtime, sources } = options
-  const { id } = file.get().spec
-  const { ofConfig, ofNode, ofSoftware, refused } = refusals(sources)
+const checkDiskLimit = Effect.fnUntraced(function* ({ file, files, folder, sources }: Serving) {
+  const { ofNode, refused } = refusals(sources)
+  const over = yield* Effect.mapError(files.overLimit(folder, file.get().spec), ofNode)
+  if (over === undefined) return
+  return yield* refused(
+    409,
+    `the server uses ${over.used}, its disk limit is ${over.allowed}`,
+    "Remove files of the server on its node, or reset the server, which deletes everything that it has written, its world too. A higher limits.disk_space is another way: PATCH /api/servers/:server."
+  )
+})
 
-  const checkDiskLimit = Effect.gen(function* () {
-    const over = yield* Effect.mapError(files.overLimit(folder, file.get().spec), ofNode)
-    if (over === undefined) return
-    return yield* refused(
-      409,
-      `the server uses ${over.used}, its disk limit is ${over.allowed}`,
-      "Remove files of the server on its node, or reset the server, which deletes everything that it has written, its world too. A higher limits.disk_space is another way: PATCH /api/servers/:server."
-    )
-  })
-
-  /** Failures on the same patches in a row, the last one, and the time of the next attempt. */
-  let failed: { configs: ConfigPatches; refusal: DaemonRefused; times: number; until: number } | undefined
-
-  /** Patches the config files. From the second failure on, starts are refused for a time that doubles. */
-  const patchConfigs = Effect.fnUntraced(function* (configs: ConfigPatches, context: PlaceholderContext) {
-    const earlier = failed?.configs === configs ? failed : undefined
-    const left = earlier === undefined ? 0 : Math.ceil((earlier.until - (yield* elapsedMillis)) / 1000)
-    if (earlier !== undefined && left > 0) {
-      const { detail, hint } = earlier.refusal
-      return yield* refused(422, detail, `${hint} The files are read again in ${left} s.`)
-    }
-    return yield* applyConfigs(instanceFolder(folder), configs, context).pipe(
-      Effect.mapError(ofConfig),
-      Effect.tapError(
-        Effect.fnUntraced(function* (refusal) {
-          const times = (earlier?.times ?? 0) + 1
-          const pause = times === 1 ? 0 : Math.min(1000 * 2 ** (times - 1), MAX_PAUSE)
-          failed = { configs, refusal, times, until: (yield* elapsedMillis) + pause }
-        })
-      ),
-      Effect.tap(() =>
-        Effect.sync(() => {
-          failed = undefined
-        })
-      )
-    )
-  })
-
-  /** Checks and prepares a launch before the state changes: command line, online signal, files. */
-  const prepare = Effect.gen(function* () {
-    yield* ensurePorts(options)
-    const { spec } = file.get()
-    const { definition } = spec
-    const { online_signal } = definition.process
-    const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
-    const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(specFor(kind, spec))), ofSoftware)
-    const user = yield* Effect.mapError(serverUser(file, runtime), ofNode)
-    yield* checkDiskLimit
-    const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
-    if (signal !== undefined && "invalid" in signal) {
-      return yield* ofSoftware(`online-signal: ${signal.invalid}`)
-    }
-    const shared = yield* Effect.mapError(
-      Effect.andThen(files.reclaim(folder, user), files.open(folder, spec, kind, user)),
-      ofNode
-    )
-    yield* Effect.mapError(files.copyAtStart(folder, spec), ofNode)
-    yield* warnInInstallLog(folder, yield* patchConfigs(definition.configs, plan.context))
-    const log_offset = yield* Effect.mapError(console.begin, ofNode)
-    return { plan, shared, user, log_offset } satisfies Prepared
-  })
-
-  /** Launches the process; `token` names the run. */
-  const launch = ({ plan, shared, user }: Prepared, token: string) => {
-    const { allocations, definition } = file.get().spec
-    const { image, limits, runtimes } = definition
-    const { argv, env } = plan
-    const cwd = instanceFolder(folder)
-    const { terminal } = definition.process
-    const what = { argv, env, limits, image, runtimes, allocations, shared, user, terminal }
-    return runtime.start({ server_id: id, token, folder, cwd, ...what }).pipe(Effect.mapError(ofNode))
+/** Patches the config files. From the second failure on, starts are refused for a time that doubles. */
+const patchConfigs = Effect.fnUntraced(function* (
+  it: Serving,
+  configs: ConfigPatches,
+  context: PlaceholderContext
+) {
+  const { ofConfig, refused } = refusals(it.sources)
+  const earlier = it.failedConfigs?.configs === configs ? it.failedConfigs : undefined
+  const left = earlier === undefined ? 0 : Math.ceil((earlier.until - (yield* elapsedMillis)) / 1000)
+  if (earlier !== undefined && left > 0) {
+    const { detail, hint } = earlier.refusal
+    return yield* refused(422, detail, `${hint} The files are read again in ${left} s.`)
   }
+  const warnings = yield* applyConfigs(instanceFolder(it.folder), configs, context).pipe(
+    Effect.mapError(ofConfig),
+    Effect.tapError(
+      Effect.fnUntraced(function* (refusal) {
+        const times = (earlier?.times ?? 0) + 1
+        const pause = times === 1 ? 0 : Math.min(1000 * 2 ** (times - 1), MAX_PAUSE)
+        it.failedConfigs = { configs, refusal, times, until: (yield* elapsedMillis) + pause }
+      })
+    )
+  )
+  it.failedConfigs = undefined
+  return warnings
+})
 
-  return { launch, prepare }
+/** Checks and prepares a launch before the state changes: command line, online signal, files. */
+export const prepare = Effect.fnUntraced(function* (it: Serving) {
+  const { file, files, folder, runtime } = it
+  const { ofNode, ofSoftware } = refusals(it.sources)
+  yield* ensurePorts(it)
+  const { spec } = file.get()
+  const { definition } = spec
+  const { online_signal } = definition.process
+  const kind = yield* Effect.mapError(runtime.kindFor(definition), ofNode)
+  const plan = yield* Effect.mapError(Effect.fromResult(launchPlan(specFor(kind, spec))), ofSoftware)
+  const user = yield* Effect.mapError(serverUser(file, runtime), ofNode)
+  yield* checkDiskLimit(it)
+  const signal = online_signal === undefined ? undefined : onlineMatcher(online_signal)
+  if (signal !== undefined && "invalid" in signal) {
+    return yield* ofSoftware(`online-signal: ${signal.invalid}`)
+  }
+  const shared = yield* Effect.mapError(
+    Effect.andThen(files.reclaim(folder, user), files.open(folder, spec, kind, user)),
+    ofNode
+  )
+  yield* Effect.mapError(files.copyAtStart(folder, spec), ofNode)
+  yield* warnInInstallLog(folder, yield* patchConfigs(it, definition.configs, plan.context))
+  const log_offset = yield* Effect.mapError(it.console().begin, ofNode)
+  return { plan, shared, user, log_offset } satisfies Prepared
+})
+
+/** Launches the process; `token` names the run. */
+export const launch = (
+  { file, folder, runtime, sources }: Serving,
+  { plan, shared, user }: Prepared,
+  token: string
+) => {
+  const { allocations, definition, id } = file.get().spec
+  const { image, limits, runtimes } = definition
+  const { argv, env } = plan
+  const cwd = instanceFolder(folder)
+  const { terminal } = definition.process
+  const what = { argv, env, limits, image, runtimes, allocations, shared, user, terminal }
+  return runtime
+    .start({ server_id: id, token, folder, cwd, ...what })
+    .pipe(Effect.mapError(refusals(sources).ofNode))
 }

@@ -83,3 +83,7 @@ export const powerDecision = (state: InstanceState, action: InstanceAction): Pow
         : refuse(`the server is ${state.status}`, "Only a paused server can be unpaused.")
   }
 }
+
+/** Whether a server that waits for its turn can be started now. */
+export const canStartInTurn = ({ held, status, waiting, work }: InstanceState): boolean =>
+  waiting === true && status === "offline" && work === "none" && held !== true

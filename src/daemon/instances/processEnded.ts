@@ -2,47 +2,45 @@ import { Clock, Effect } from "effect"
 import { DEFAULT_BACKOFF } from "../../contract/domain/Blueprint.ts"
 import { CRASH_LINES, crashLines } from "../../contract/domain/CrashRecord.ts"
 import { runRuleOf } from "../../contract/domain/Run.ts"
-import type { ConsoleLog } from "../console/ConsoleLog.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { orWarn } from "../disk/fsio.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"
-import type { InstanceFile } from "../state/InstanceFile.ts"
 import { type InstanceState, restartOf, resumes, withReport } from "../state/InstanceState.ts"
+import type { Serving } from "./serving.ts"
 
-interface RecordEndOptions {
-  readonly console: ConsoleLog
-  readonly file: InstanceFile
-  readonly folder: string
-}
+export const writeLine = ({ folder }: Serving, text: string) => orWarn(appendConsoleLine(folder, text))
 
-export const makeRecordEnd = ({ console, file, folder }: RecordEndOptions) => {
-  const writeLine = (text: string) => orWarn(appendConsoleLine(folder, text))
+const lastLines = ({ console }: Serving) =>
+  console()
+    .page({ page: 1, per_page: CRASH_LINES })
+    .pipe(
+      Effect.map(({ items }) => crashLines(items)),
+      Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
+    )
 
-  const lastLines = console.page({ page: 1, per_page: CRASH_LINES }).pipe(
-    Effect.map(({ items }) => crashLines(items)),
-    Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
-  )
+/** Records the end of a process, with its reports. */
+export const recordEnd = Effect.fnUntraced(function* (
+  it: Serving,
+  exit: ProcessExit,
+  options: EndOptions = {}
+) {
+  const { file } = it
+  const now = yield* Clock.currentTimeMillis
+  const lines = isCrash(file.get(), exit) ? yield* lastLines(it) : []
+  const { backoff } = yield* file.update((state) => processEnded(state, exit, now, { ...options, lines }))
+  const why = backoff?.given_up
+  if (why === undefined) return
+  yield* Effect.logWarning(`the server is not started again: ${why}`)
+  yield* writeLine(it, `not started again: ${why}. Correct the cause, then start it`)
+})
 
-  const ended = Effect.fnUntraced(function* (exit: ProcessExit, options: Omit<EndOptions, "lines"> = {}) {
-    const { mayRestart = true } = options
-    const now = yield* Clock.currentTimeMillis
-    const why = mayRestart ? restartLimitReason(file.get(), exit, now) : undefined
-    const lines = isCrash(file.get(), exit) ? yield* lastLines : []
-    yield* file.update((state) => processEnded(state, exit, now, { ...options, lines }))
-    if (why === undefined) return
-    yield* Effect.logWarning(`the server is not started again: ${why}`)
-    yield* writeLine(`not started again: ${why}. Correct the cause, then start it`)
-  })
-
-  const writeEnd = Effect.fnUntraced(function* (exit: ProcessExit, ending: Ending) {
-    const line = endLine(file.get(), exit, ending)
-    if (line === undefined) return
-    if (ending.silent) yield* Effect.logWarning(line)
-    yield* writeLine(line)
-  })
-
-  return { ended, writeEnd, writeLine }
-}
+/** Writes the line about an end to the console, before it is recorded. */
+export const writeEnd = Effect.fnUntraced(function* (it: Serving, exit: ProcessExit, ending: Ending) {
+  const line = endLine(it.file.get(), exit, ending)
+  if (line === undefined) return
+  if (ending.silent) yield* Effect.logWarning(line)
+  yield* writeLine(it, line)
+})
 
 const HOUR = 3_600_000
 
@@ -93,6 +91,16 @@ const delayOf = (
   attempt: number
 ): number => Math.min(max_delay, delay * 2 ** Math.min(attempt - 1, 30)) * 1000
 
+/** Returns why a server is no longer restarted after a crash, as a clause, if its restarts are used up. */
+const restartLimitReason = (state: InstanceState, exit: ProcessExit, now: number): string | undefined => {
+  const { max_per_hour } = state.spec.definition.restart
+  const times = recent(state, now).length
+  if (times < max_per_hour) return undefined
+  const { reason } = crashOf(exit, state.run?.timed_out === true, new Date(now))
+  const restarts = `${times} ${times === 1 ? "restart" : "restarts"} within the hour`
+  return `it crashed (${reason}) after ${restarts}, and restart.max_per_hour is ${max_per_hour}`
+}
+
 const restartAfter = (
   state: InstanceState,
   exit: ProcessExit,
@@ -115,7 +123,7 @@ const crashed = (
   state: InstanceState,
   exit: ProcessExit,
   now: number,
-  { away = false, lines = [], mayRestart = true }: EndOptions
+  { away = false, lines = [], mayRestart = true }: EndedOptions
 ): InstanceState => {
   const decided = restartAfter(state, exit, now, mayRestart)
   const isDecided = decided.start_again === true || decided.backoff?.given_up !== undefined
@@ -138,11 +146,14 @@ export const isCrash = (state: InstanceState, exit: ProcessExit): boolean => {
 }
 
 export interface EndOptions {
-  /** The last console lines, for the report of a crash. */
-  readonly lines?: ReadonlyArray<string>
   readonly mayRestart?: boolean
   /** Whether the process ended while there was no daemon. Default false. */
   readonly away?: boolean
+}
+
+interface EndedOptions extends EndOptions {
+  /** The last console lines, for the report of a crash. */
+  readonly lines?: ReadonlyArray<string>
 }
 
 /** Returns the state after the end of the process, with its reports. `now`: ms since the epoch. */
@@ -150,7 +161,7 @@ export const processEnded = (
   state: InstanceState,
   exit: ProcessExit,
   now: number,
-  options: EndOptions = {}
+  options: EndedOptions = {}
 ): InstanceState => {
   if (isCrash(state, exit)) return crashed(state, exit, now, options)
   if (state.intent !== null || state.status === "stopping") return endedAsRequested(state)
@@ -191,20 +202,4 @@ export const endLine = (state: InstanceState, exit: ProcessExit, ending: Ending)
   const { start_timeout, terminal = false } = spec.definition.process
   const late = `ended: start timed out after ${start_timeout} s`
   return ending.silent && !terminal ? `${late}: ${SILENT}` : late
-}
-
-/** Returns why a server is no longer restarted after a crash, as a clause, given the state before the end. */
-export const restartLimitReason = (
-  state: InstanceState,
-  exit: ProcessExit,
-  now: number
-): string | undefined => {
-  const { restart } = state.spec.definition
-  if (!restart.on_crash || runRuleOf(state.spec.definition) === "manual" || !isCrash(state, exit))
-    return undefined
-  const times = recent(state, now).length
-  if (times < restart.max_per_hour) return undefined
-  const { reason } = crashOf(exit, state.run?.timed_out === true, new Date(now))
-  const restarts = `${times} ${times === 1 ? "restart" : "restarts"} within the hour`
-  return `it crashed (${reason}) after ${restarts}, and restart.max_per_hour is ${restart.max_per_hour}`
 }

@@ -30,9 +30,11 @@ type Change = (state: InstanceState) => InstanceState
 const same: Change = (state) => state
 const noChanges: ReadonlyArray<Change> = []
 
-/** The owner of an {@link InstanceFile}, called when there are reports to send, or when something waits to be written. */
+/** The owner of an {@link InstanceFile}. */
 export interface InstanceFileOwner {
+  /** Called when there are reports to send. */
   onReports(): void
+  /** Called when {@link InstanceFile.pause} may have changed. */
   onWaiting(): void
 }
 
@@ -43,8 +45,6 @@ export class InstanceFile {
   #owner: InstanceFileOwner | undefined
   #current: InstanceState
   #changes = noChanges
-  #pause: number | undefined
-  #until = 0
   #isClosed = false
   #hasFailed = false
   #hasAcknowledged = false
@@ -61,12 +61,15 @@ export class InstanceFile {
   setOwner(owner: InstanceFileOwner): void {
     this.#owner = owner
     if (this.#current.reports.length > 0) owner.onReports()
-    if (this.#pause !== undefined) owner.onWaiting()
+    owner.onWaiting()
   }
 
-  /** Returns when waiting changes, acknowledgements or failed writes are to be written, by `performance.now()`. */
-  waitsUntil(): number | undefined {
-    return this.#pause === undefined ? undefined : this.#until
+  /** Returns the pause before waiting changes, acknowledgements or failed writes are written, in ms. */
+  pause(): number | undefined {
+    if (this.#isClosed) return undefined
+    if (this.#hasFailed) return RETRY
+    if (this.#changes.length > 0) return SOON
+    return this.#hasAcknowledged ? ACKNOWLEDGED : undefined
   }
 
   /** Changes the state and writes it before any reader sees it. If the disk fails, memory has the state. */
@@ -77,7 +80,7 @@ export class InstanceFile {
   /** Changes the state as {@link update} does, with the next update or a second or so later; does not wait for it. */
   updateSoon(change: Change): void {
     this.#changes = [...this.#changes, change]
-    this.#notify()
+    this.#owner?.onWaiting()
   }
 
   /** Removes acknowledged reports with a write within five seconds or so; a crash before it sends them again. */
@@ -112,26 +115,8 @@ export class InstanceFile {
     )
   }
 
-  /** Begins a pause if there is another reason to write than before. */
-  #notify(): void {
-    const pause = this.#isClosed
-      ? undefined
-      : this.#hasFailed
-        ? RETRY
-        : this.#changes.length > 0
-          ? SOON
-          : this.#hasAcknowledged
-            ? ACKNOWLEDGED
-            : undefined
-    if (pause === this.#pause) return
-    this.#pause = pause
-    if (pause === undefined) return
-    this.#until = performance.now() + pause
-    this.#owner?.onWaiting()
-  }
-
   #locked<A, E>(use: Effect.Effect<A, E>): Effect.Effect<A, E> {
-    const ended = Effect.sync(() => this.#notify())
+    const ended = Effect.sync(() => this.#owner?.onWaiting())
     return Effect.uninterruptible(this.#lock.withPermit(Effect.ensuring(use, ended)))
   }
 
@@ -175,27 +160,30 @@ const CONCURRENT = 16
 /** Writes the states of servers that wait, with one fiber for all servers of a node, while there are any. */
 export class WaitingWrites {
   readonly #fork: Fork
-  readonly #files = new Set<InstanceFile>()
+  readonly #waiting = new Map<InstanceFile, { readonly pause: number; readonly until: number }>()
   readonly #work = new OnDemand()
 
   constructor(fork: Fork) {
     this.#fork = fork
   }
 
-  add(file: InstanceFile): void {
-    this.#files.add(file)
-    this.#work.start(this.#fork, () => this.#files.size > 0, Effect.delay(this.#writeDue, LOOK))
+  /** Begins a pause if there is another reason to write than before. */
+  update(file: InstanceFile): void {
+    const pause = file.pause()
+    if (pause === this.#waiting.get(file)?.pause) return
+    if (pause === undefined) {
+      this.#waiting.delete(file)
+      return
+    }
+    this.#waiting.set(file, { pause, until: performance.now() + pause })
+    this.#work.start(this.#fork, () => this.#waiting.size > 0, Effect.delay(this.#writeDue, LOOK))
   }
 
   get #writeDue(): Effect.Effect<void> {
     return Effect.suspend(() => {
       const now = performance.now()
-      const due: Array<InstanceFile> = []
-      for (const file of this.#files) {
-        const until = file.waitsUntil()
-        if (until === undefined) this.#files.delete(file)
-        else if (until <= now) due.push(file)
-      }
+      const due = [...this.#waiting].flatMap(([file, { until }]) => (until <= now ? [file] : []))
+      for (const file of due) this.#waiting.delete(file)
       const written = (file: InstanceFile) =>
         Effect.annotateLogs(file.flush, { server_id: file.get().spec.id })
       return Effect.forEach(due, written, { concurrency: CONCURRENT, discard: true })

@@ -154,7 +154,7 @@ describe.runIf(process.getuid?.() === 0)("spec 9.6: disk full on a node: state o
       const { free } = fillDisk(disk)
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const waitingWrites = new WaitingWrites(fork)
-      file.setOwner({ onReports: () => {}, onWaiting: () => waitingWrites.add(file) })
+      file.setOwner({ onReports: () => {}, onWaiting: () => waitingWrites.update(file) })
       yield* file.update((state) => ({ ...state, held: true }))
       const kept = () => JSON.parse(readFileSync(join(disk, "server.json"), "utf8")).held === true
       assert.deepStrictEqual([file.get().held, kept()], [true, false])

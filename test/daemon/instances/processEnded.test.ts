@@ -4,7 +4,7 @@ import { PowerAction } from "../../../src/contract/domain/NodeMessages.ts"
 import { byTurn, type RunRule } from "../../../src/contract/domain/Run.ts"
 import type { ServerStatus } from "../../../src/contract/domain/ServerStatus.ts"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
-import { endLine, processEnded, restartLimitReason } from "../../../src/daemon/instances/processEnded.ts"
+import { endLine, processEnded } from "../../../src/daemon/instances/processEnded.ts"
 import { stopMethod } from "../../../src/daemon/runtime/exitReason.ts"
 import {
   type InstanceState,
@@ -128,7 +128,7 @@ describe("spec 3.5: end of a process", () => {
     const up = { status: "running", run, restarts: [5] } as const
     const exit = { code: 0, out_of_memory: false }
     const why = (more: Partial<InstanceState> = {}, given: Parameters<typeof specOf>[0] = { definition }) =>
-      restartLimitReason(state({ spec: specOf(given), ...up, ...more }), exit, 10)
+      processEnded(state({ spec: specOf(given), ...up, ...more }), exit, 10).backoff?.given_up
     assert.strictEqual(
       why(),
       "it crashed (exit code 0) after 1 restart within the hour, and restart.max_per_hour is 1"

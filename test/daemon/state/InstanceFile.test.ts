@@ -42,7 +42,7 @@ describe("spec 9.3: reports: written before they are sent", () => {
         ])
         assert.deepStrictEqual(kept(folder), file.get())
         assert.strictEqual(file.get().sequence, 3)
-        assert.strictEqual(file.waitsUntil(), undefined)
+        assert.strictEqual(file.pause(), undefined)
       })
   )
 
@@ -51,7 +51,7 @@ describe("spec 9.3: reports: written before they are sent", () => {
       const folder = yield* temporaryFolder
       const file = yield* createInstanceFile(folder, specOf())
       const waiting = new WaitingWrites(yield* FiberSet.makeRuntime<never, void, never>())
-      file.setOwner({ onReports: () => {}, onWaiting: () => waiting.add(file) })
+      file.setOwner({ onReports: () => {}, onWaiting: () => waiting.update(file) })
       file.updateSoon(install("installing"))
       yield* eventually(
         () => phases(kept(folder)),
@@ -73,7 +73,7 @@ describe("spec 9.3: reports: written before they are sent", () => {
         () => kept(folder).held,
         (held) => held === true
       )
-      assert.strictEqual(file.waitsUntil(), undefined)
+      assert.strictEqual(file.pause(), undefined)
     }).pipe(Effect.scoped)
   )
 
@@ -83,7 +83,7 @@ describe("spec 9.3: reports: written before they are sent", () => {
       const file = yield* createInstanceFile(folder, specOf())
       file.updateSoon(install("installing"))
       yield* file.close
-      assert.strictEqual(file.waitsUntil(), undefined)
+      assert.strictEqual(file.pause(), undefined)
       yield* file.flush
       yield* file.update((state) => ({ ...state, held: true }))
       assert.strictEqual(kept(folder).held, undefined)

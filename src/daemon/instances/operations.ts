@@ -1,0 +1,263 @@
+/** The operations on an instance, which run one at a time. */
+import { Clock, Effect } from "effect"
+import { DEFAULT_BACKOFF } from "../../contract/domain/Blueprint.ts"
+import { changesBetween } from "../../contract/domain/definitionChanges.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
+import { isUp } from "../../contract/domain/ServerStatus.ts"
+import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
+import { baseName } from "../install/scriptVariables.ts"
+import {
+  type InstanceState,
+  newestDefinition,
+  pendingRestart,
+  withNext,
+  withReport,
+  withTaken,
+  withTurn
+} from "../state/InstanceState.ts"
+import {
+  adoptProcess,
+  cancelRestart,
+  destroyProcess,
+  onRunEvent,
+  start,
+  startAgain,
+  startWaiting
+} from "./instanceRun.ts"
+import { beginWork, interruptWork, workDone } from "./instanceWork.ts"
+import { canStartInTurn, type InstanceAction, powerDecision } from "./powerDecision.ts"
+import { endProcess, killProcess, pause, unpause } from "./processStop.ts"
+import { serverUser } from "./serverUser.ts"
+import type { Serving } from "./serving.ts"
+import { type RunEvent, remainingMillis } from "./watchRun.ts"
+
+const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
+
+/** Continues what an offline server waits for: work on its files, a later definition, a start. */
+const resume = (it: Serving): Effect.Effect<void> =>
+  Effect.suspend(() => {
+    const state = it.file.get()
+    if (isUp(state.status)) return Effect.void
+    if (state.work !== "none") {
+      return beginWork(it, (exit) =>
+        it.post("end of work on files", (serving) => Effect.andThen(workDone(serving, exit), resume(serving)))
+      )
+    }
+    // A server that is not saved ends with its run.
+    const takes = state.install.phase === "ready" && (state.spec.definition.save || state.start_again)
+    if (state.next !== undefined && state.held !== true && takes) {
+      return Effect.flatMap(takeNext(it), (isWorking) => (isWorking ? Effect.void : resume(it)))
+    }
+    if (state.held === true || it.starts.isClosed()) return Effect.void
+    if (state.waiting === true) return Effect.sync(it.starts.wake)
+    if (!state.start_again) return Effect.void
+    const at = pendingRestart(state)
+    return at === undefined ? startAgain(it) : awaitRestart(it, at)
+  })
+
+/** Begins work on the files of an offline server. */
+const startWork = Effect.fnUntraced(function* (it: Serving, work: "reinstall" | "upgrade" | "reset") {
+  const started_at = yield* nowText
+  yield* it.file.update(
+    (state): InstanceState =>
+      work === "reset"
+        ? { ...state, work }
+        : withReport(
+            withReport({ ...state, work }, { type: "status", status: "installing", transient: false }),
+            { type: "install-status", install: { phase: "installing", started_at } }
+          )
+  )
+  yield* resume(it)
+})
+
+/** Gives the offline server its later definition, and returns whether an installation comes first. */
+const takeNext = Effect.fnUntraced(function* (it: Serving) {
+  const { install, next, spec } = it.file.get()
+  if (next === undefined) return false
+  if (next.reinstall === true) {
+    yield* startWork(it, "reinstall")
+    return true
+  }
+  const changes = changesBetween(spec.definition, next.definition)
+  // The script may read variables of the server.
+  const isOther = baseName(spec) !== baseName(next)
+  if (isOther || install.phase !== "ready" || changes.some(({ needs }) => needs === "installation")) {
+    yield* startWork(it, "upgrade")
+    return true
+  }
+  it.files.register(it.folder, next)
+  // The report says which definition the server has.
+  yield* it.file.update((state) =>
+    withReport(withTaken(state, next), { type: "status", status: "offline", transient: true })
+  )
+  return false
+})
+
+export const define = Effect.fnUntraced(function* (it: Serving, spec: ServerSpec) {
+  if ((spec.defined_at ?? 0) <= newestDefinition(it.file.get())) return
+  const { held, status, work } = yield* it.file.update((state) => withNext(state, spec))
+  if (isUp(status) || work !== "none" || held === true) return
+  if (spec.reinstall === true) yield* cancelStart(it)
+  yield* takeNext(it)
+})
+
+const awaitRestart = Effect.fnUntraced(function* (it: Serving, at: number) {
+  // The clock may have been set since: the wait is never longer than the rule allows.
+  const { delay, max_delay } = { ...DEFAULT_BACKOFF, ...it.file.get().spec.definition.restart }
+  const wait = yield* remainingMillis(at, Math.max(delay, max_delay))
+  const onDue = it.post("restart", (serving) => onRestartDue(serving, at))
+  yield* Effect.sleep(wait).pipe(Effect.andThen(onDue), Effect.forkIn(it.scope))
+})
+
+const onRestartDue = Effect.fnUntraced(function* (it: Serving, at: number) {
+  const state = it.file.get()
+  const isDue = pendingRestart(state) === at && state.work === "none" && state.held !== true
+  if (isDue && !it.starts.isClosed()) yield* startAgain(it)
+})
+
+/** Restarts that were due while there was no daemon come in turn: there may be hundreds. */
+const queueDueRestart = Effect.fnUntraced(function* ({ file }: Serving) {
+  const at = pendingRestart(file.get())
+  if (at !== undefined && at <= (yield* Clock.currentTimeMillis)) yield* file.update(withTurn)
+})
+
+/** Starts the server whose turn has come. With `isLast`, a refusal because of the node's state is final, too. */
+export const startInTurn = Effect.fnUntraced(function* (it: Serving, isLast: boolean) {
+  if (canStartInTurn(it.file.get()) && !it.starts.isClosed()) yield* startWaiting(it, isLast)
+})
+
+/** A reset or reinstallation cancels a start that the server waits for, as a stop does. */
+const cancelStart = (it: Serving) =>
+  Effect.suspend(() =>
+    pendingRestart(it.file.get()) === undefined && it.file.get().waiting !== true
+      ? Effect.void
+      : cancelRestart(it)
+  )
+
+/** Records the first caller whose stop holds; an offline server reports it at once. */
+const recordStop = ({ file }: Serving, by: string) =>
+  file.update((state): InstanceState => {
+    if (state.stopped_by !== undefined || !state.spec.definition.save) return state
+    const stopped = { ...state, stopped_by: by }
+    const { start_again, status, waiting } = state
+    return status === "offline" && !start_again && waiting !== true
+      ? withReport(stopped, { type: "status", status, transient: false })
+      : stopped
+  })
+
+/** @param by the caller, if it is known */
+export const power = Effect.fnUntraced(function* (
+  it: Serving,
+  accept: Effect.Effect<void>,
+  action: InstanceAction,
+  wait_seconds: number,
+  by: string | undefined
+) {
+  const { file } = it
+  if (by !== undefined && (action === "stop" || action === "kill")) yield* recordStop(it, by)
+  const decision = powerDecision(file.get(), action)
+  switch (decision.do) {
+    case "refuse":
+      return yield* conflict(decision.detail, decision.hint)
+    case "start":
+      return yield* start(it)
+    case "defer":
+      yield* file.update((state) => ({ ...state, start_again: true }))
+      return
+    case "cancel":
+      if (file.get().work === "none") return yield* cancelRestart(it)
+      yield* file.update((state) => ({ ...state, start_again: false }))
+      return
+    case "end":
+      return yield* endProcess(it, decision.as, wait_seconds)
+    case "kill":
+      return yield* killProcess(it, accept)
+    case "pause":
+      return yield* pause(it)
+    case "unpause":
+      return yield* unpause(it)
+  }
+})
+
+export const hold = Effect.fnUntraced(function* (it: Serving, held: boolean) {
+  const { status, work } = it.file.get()
+  if (held && (status === "installing" || work !== "none")) {
+    return yield* conflict("the node is working on the files of the server", "Wait until it is done.")
+  }
+  yield* it.file.update((state) => (held === (state.held ?? false) ? state : { ...state, held }))
+  if (!held) yield* resume(it)
+})
+
+const refuseHeld = ({ file }: Serving) =>
+  Effect.suspend(() =>
+    file.get().held === true
+      ? conflict("the server is migrating", "Wait until it is on its new node.")
+      : Effect.void
+  )
+
+export const reset = Effect.fnUntraced(function* (it: Serving) {
+  yield* refuseHeld(it)
+  const { install, spec, status, work } = it.file.get()
+  if (isUp(status)) return yield* endProcess(it, "reset", stopTimeoutOf(spec.definition))
+  if (work === "reset") return // it is in progress
+  if (status === "installing" || install.phase !== "ready") {
+    return yield* conflict("the server is not installed", "Reset it once its install phase is ready.")
+  }
+  yield* cancelStart(it)
+  yield* startWork(it, "reset")
+})
+
+export const reinstall = Effect.fnUntraced(function* (it: Serving) {
+  yield* refuseHeld(it)
+  const { status, work } = it.file.get()
+  if (status === "installing")
+    return yield* conflict("the server is being installed", "Wait until it is done.")
+  if (status !== "offline") return yield* conflict(`the server is ${status}`, "Stop the server first.")
+  if (work !== "none")
+    return yield* conflict("the files of the server are being reset", "Wait until it is done.")
+  yield* cancelStart(it)
+  yield* startWork(it, "reinstall")
+})
+
+/** Kills the process and interrupts work on the files. */
+export const destroy = Effect.fnUntraced(function* (it: Serving) {
+  yield* interruptWork(it)
+  yield* destroyProcess(it)
+})
+
+/** Mounts the files of an offline server, which a reboot of the host has unmounted. */
+const mountFiles = ({ file, files, folder, runtime }: Serving) =>
+  Effect.suspend(() => {
+    const { install, spec, status, work } = file.get()
+    if (isUp(status) || work !== "none" || install.phase !== "ready") return Effect.void
+    return Effect.gen(function* () {
+      const kind = yield* runtime.kindFor(spec.definition)
+      yield* files.open(folder, spec, kind, yield* serverUser(file, runtime))
+    }).pipe(Effect.catch((error) => Effect.logWarning(`the files cannot be mounted: ${error.message}`)))
+  })
+
+const guarded = (what: string, effect: Effect.Effect<void>) =>
+  Effect.catchCause(effect, (cause) => Effect.logError(`${what} failed`, cause))
+
+/** Adopts the process of an earlier service, then continues its work. */
+export const adopt = Effect.fnUntraced(function* (it: Serving, onAdopted: Effect.Effect<void>) {
+  const { file, runtime } = it
+  const { run, spec } = file.get()
+  yield* guarded("adoption", run === null ? runtime.sweep(spec.id) : adoptProcess(it))
+  yield* onAdopted
+  yield* guarded("resuming work", Effect.andThen(queueDueRestart(it), resume(it)))
+  yield* guarded("mounting the files", mountFiles(it))
+})
+
+/** Handles an event of the run; after its end, the server continues. */
+export const onEvent = (it: Serving, event: RunEvent) =>
+  Effect.flatMap(onRunEvent(it, event), (isEnded) => (isEnded ? resume(it) : Effect.void))
+
+/** Whether there is nothing to do until the next operation. */
+export const isIdle = ({ failedConfigs, file, live, work }: Serving): boolean => {
+  const state = file.get()
+  const isBusy = isUp(state.status) || state.start_again || state.work !== "none"
+  return !isBusy && work === undefined && live === undefined && failedConfigs === undefined
+}
