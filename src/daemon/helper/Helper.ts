@@ -6,7 +6,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { Socket } from "node:net"
 import { arch } from "node:process"
-import { Context, Data, Effect, Semaphore } from "effect"
+import { Context, Data, Deferred, Effect, Semaphore } from "effect"
 
 /** The environment of system tools, without variables of the service, with all folders of such tools. */
 export const TOOL_ENV: Readonly<Record<string, string>> = {
@@ -55,20 +55,16 @@ export interface HelperAnswer {
 
 type Command = "run" | "mount" | "unmount" | "mounts" | "kill"
 type Outcome = Effect.Effect<HelperAnswer, HelperUnavailable | HelperLost>
+type Answer = Deferred.Deferred<HelperAnswer, HelperUnavailable | HelperLost>
 
-const wordOf = (word: string): ReadonlyArray<Buffer> => {
-  const bytes = Buffer.from(word)
-  const size = Buffer.allocUnsafe(4)
-  size.writeUInt32BE(bytes.length)
-  return [size, bytes]
-}
-
-const frameOf = (words: ReadonlyArray<string>): Buffer => {
-  const body = Buffer.concat(words.flatMap(wordOf))
+const framed = (body: Buffer): Buffer => {
   const size = Buffer.allocUnsafe(4)
   size.writeUInt32BE(body.length)
   return Buffer.concat([size, body])
 }
+
+const frameOf = (words: ReadonlyArray<string>): Buffer =>
+  framed(Buffer.concat(words.map((word) => framed(Buffer.from(word)))))
 
 const wordsOf = (body: Buffer): ReadonlyArray<Buffer> => {
   const words: Array<Buffer> = []
@@ -82,7 +78,7 @@ const wordsOf = (body: Buffer): ReadonlyArray<Buffer> => {
 
 class Connection {
   readonly #child: ChildProcess
-  readonly #pending = new Map<string, (outcome: Outcome) => void>()
+  readonly #pending = new Map<string, Answer>()
   #received: Buffer = Buffer.alloc(0)
   #hasAnswered = false
   isOpen = true
@@ -105,9 +101,9 @@ class Connection {
     this.#hold(false)
   }
 
-  send(id: string, command: Command, words: ReadonlyArray<string>, onEnd: (outcome: Outcome) => void): void {
+  send(id: string, command: Command, words: ReadonlyArray<string>, answer: Answer): void {
     if (this.#pending.size === 0) this.#hold(true)
-    this.#pending.set(id, onEnd)
+    this.#pending.set(id, answer)
     this.#child.stdin?.write(frameOf([id, command, ...words]))
   }
 
@@ -126,10 +122,10 @@ class Connection {
   }
 
   #answer(id: string, outcome: Outcome): void {
-    const onEnd = this.#pending.get(id)
+    const answer = this.#pending.get(id)
     this.#pending.delete(id)
     if (this.#pending.size === 0) this.#hold(false)
-    onEnd?.(outcome)
+    if (answer !== undefined) Deferred.doneUnsafe(answer, outcome)
   }
 
   #receive(chunk: Buffer): void {
@@ -189,23 +185,17 @@ export class HelperProcess {
   }
 
   #send(command: Command, words: ReadonlyArray<string>): Outcome {
-    return Effect.callback<HelperAnswer, HelperUnavailable | HelperLost>((resume) => {
+    return Effect.uninterruptibleMask((restore): Outcome => {
       const size = words.reduce((sum, word) => sum + 4 + Buffer.byteLength(word), 64)
-      const connection =
-        size > MAX_REQUEST || words.some((word) => word.includes("\0")) ? undefined : this.#connect()
-      if (connection === undefined) return resume(new HelperUnavailable())
+      const fits = size <= MAX_REQUEST && !words.some((word) => word.includes("\0"))
+      const connection = fits ? this.#connect() : undefined
+      if (connection === undefined) return new HelperUnavailable()
       const id = String(++this.#requests)
-      let onEnded = () => {}
-      let isEnded = false
-      connection.send(id, command, words, (outcome) => {
-        isEnded = true
-        resume(outcome)
-        onEnded()
-      })
-      return Effect.callback<void>((ended) => {
-        if (isEnded) return ended(Effect.void)
-        onEnded = () => ended(Effect.void)
+      const answer: Answer = Deferred.makeUnsafe()
+      connection.send(id, command, words, answer)
+      return Effect.onInterrupt(restore(Deferred.await(answer)), () => {
         connection.stop(id)
+        return Effect.exit(Deferred.await(answer))
       })
     })
   }

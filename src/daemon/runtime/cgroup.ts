@@ -4,7 +4,7 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { type Limits, memoryLimitBytes } from "../../contract/domain/Limits.ts"
-import { type IoError, io, makeFolder, orMissing, readText } from "../disk/fsio.ts"
+import { io, makeFolder, orMissing, readText } from "../disk/fsio.ts"
 
 const MIB = 1024 * 1024
 /** The quota period of `cpu.max` in microseconds: 1 % of a thread is 1000. */
@@ -35,19 +35,6 @@ export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string
     files.push(["io.weight", `default ${limits.io_weight}`])
   files.push(["pids.max", String(MAX_TASKS)])
   return files
-}
-
-export interface Cgroups {
-  /** Makes the group of a server with its limits; returns its folder. */
-  prepare(id: string, limits: Limits): Effect.Effect<string, IoError>
-  /** The `cgroup.procs` of relays, which outlive servers and this service, if it can be made. */
-  readonly relays: Effect.Effect<string | undefined>
-  outOfMemoryKills(id: string): Effect.Effect<number>
-  memory(id: string): Effect.Effect<number | undefined>
-  /** Kills every process in the group, also those without a marker. */
-  kill(id: string): Effect.Effect<void>
-  freeze(id: string, frozen: boolean): Effect.Effect<boolean>
-  remove(id: string): Effect.Effect<void>
 }
 
 const write = (path: string, text: string) => io(`write ${path}`, () => fs.writeFile(path, text))
@@ -92,7 +79,7 @@ export const openCgroups = Effect.fnUntraced(function* (root: string | undefined
   }
 })
 
-const makeCgroups = (parent: string): Cgroups => {
+const makeCgroups = (parent: string) => {
   const folderOf = (id: string) => join(parent, id)
   const readValue = (id: string, file: string) =>
     readText(join(folderOf(id), file)).pipe(
@@ -101,11 +88,13 @@ const makeCgroups = (parent: string): Cgroups => {
     )
   const relays = join(parent, "relays")
   return {
+    /** The `cgroup.procs` of relays, which outlive servers and this service, if it can be made. */
     relays: makeFolder(relays).pipe(
       Effect.as(join(relays, "cgroup.procs")),
       Effect.catch((error) => Effect.as(Effect.logWarning(error.message), undefined))
     ),
-    prepare: Effect.fnUntraced(function* (id, limits) {
+    /** Makes the group of a server with its limits; returns its folder. */
+    prepare: Effect.fnUntraced(function* (id: string, limits: Limits) {
       const folder = folderOf(id)
       // A group of an earlier run would still count the OOM kills of that run.
       yield* Effect.ignore(io(`remove ${folder}`, () => fs.rmdir(folder)))
@@ -116,18 +105,21 @@ const makeCgroups = (parent: string): Cgroups => {
       }
       return folder
     }),
-    outOfMemoryKills: (id) =>
+    outOfMemoryKills: (id: string) =>
       Effect.map(readValue(id, "memory.events"), (text) =>
         Number(/^oom_kill (\d+)$/m.exec(text ?? "")?.[1] ?? 0)
       ),
-    memory: (id) =>
+    memory: (id: string) =>
       Effect.map(readValue(id, "memory.current"), (text) => (text === undefined ? undefined : Number(text))),
-    kill: (id) => Effect.asVoid(attempt(join(folderOf(id), "cgroup.kill"), "1")),
-    freeze: (id, frozen) => attempt(join(folderOf(id), "cgroup.freeze"), frozen ? "1" : "0"),
-    remove: (id) =>
+    /** Kills every process in the group, also those without a marker. */
+    kill: (id: string) => Effect.asVoid(attempt(join(folderOf(id), "cgroup.kill"), "1")),
+    freeze: (id: string, frozen: boolean) => attempt(join(folderOf(id), "cgroup.freeze"), frozen ? "1" : "0"),
+    remove: (id: string) =>
       io(`remove ${folderOf(id)}`, () => fs.rmdir(folderOf(id))).pipe(
         orMissing(undefined),
         Effect.catch((error) => Effect.logDebug(error.message))
       )
   }
 }
+
+export type Cgroups = ReturnType<typeof makeCgroups>

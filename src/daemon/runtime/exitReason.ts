@@ -18,8 +18,10 @@ interface Why {
   readonly next?: string
 }
 
-/** Returns the fields of an error that are kept with the exit. */
-export const whyOf = ({ code, message, next }: Why): Why => ({
+type Reason = Pick<Why, "message"> & { readonly [Key in "code" | "next"]?: string | undefined }
+
+/** Returns the fields of an error that are kept with the exit, without those that are unset. */
+export const whyOf = ({ code, message, next }: Reason): Why => ({
   message,
   ...(code === undefined ? {} : { code }),
   ...(next === undefined ? {} : { next })

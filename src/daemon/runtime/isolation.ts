@@ -4,7 +4,7 @@
  */
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
-import { Effect, Option, type Schema } from "effect"
+import { Effect, Option } from "effect"
 import type { ProcessIsolation } from "../../contract/domain/Node.ts"
 import {
   IoError,
@@ -45,13 +45,6 @@ export interface Isolation extends Level {
   readonly users: ProcessUsers | undefined
   /** The number of processes above the program, from the one that runs `Started.argv`. */
   readonly above: number
-}
-/** The isolation of a node, which a full disk hides. */
-export interface Isolations {
-  /** The uids of this node, also while its isolation is unknown. Absent if there are none. */
-  readonly users: ProcessUsers | undefined
-  /** @error LaunchFailed the disk has no room to find the level; the next use tries again */
-  readonly current: Effect.Effect<Isolation, LaunchFailed>
 }
 const PROBE_TIMEOUT = 10_000
 
@@ -250,12 +243,15 @@ const withoutIsolation = Effect.fnUntraced(function* (mode: IsolationOptions["mo
   return isolation
 })
 
-/** Opens the best level that works, and logs it. `search` is the search path of servers. */
+/**
+ * Opens the best level that works, and logs it. `search` is the search path of servers. A full disk hides the level:
+ * `current` fails then, and tries again with its next use. The uids of the node, if it has any, are known also then.
+ */
 export const openIsolation = Effect.fnUntraced(function* (
   options: IsolationOptions,
   node: string,
   search: string
-): Effect.fn.Return<Isolations, IoError | Schema.SchemaError> {
+) {
   const { claimsDir, dataDir, mode, uids: range } = options
   const first = yield* Effect.result(findLevel(options, search))
   // Servers that run have their uids also while the level is unknown.

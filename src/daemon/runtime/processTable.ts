@@ -54,6 +54,8 @@ export interface UidNames {
 interface Identity {
   readonly marker: Marker | undefined
   readonly uid: number | undefined
+  /** The time of the first pass that has met the process. */
+  readonly seen: number
 }
 
 /** A younger process may not have reached its final program and uid. */
@@ -65,29 +67,30 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   let readAt = Number.NEGATIVE_INFINITY
   // Read once per process; a program that clears its environment later keeps its marker.
   let identities = new Map<string, Identity>()
-  let firstSeen = new Map<string, number>()
 
   const pass = inSlices(function* () {
     const now = performance.now()
     const found: Array<Proc> = []
     const next = new Map<string, Identity>()
-    const nextSeen = new Map<string, number>()
     for (const pid of allPids()) {
       yield
       const proc = readProc(pid)
       if (proc === undefined) continue
       found.push(proc)
       const key = `${pid}:${proc.start}`
-      const seen = firstSeen.get(key) ?? now
       const known = identities.get(key)
+      const seen = known?.seen ?? now
       const settled = known !== undefined && now - seen > SETTLED_MS
-      nextSeen.set(key, seen)
-      next.set(key, settled ? known : { marker: known?.marker ?? readMarker(pid), uid: uidOfProc(pid) })
+      if (settled) {
+        next.set(key, known)
+        continue
+      }
+      const uid = users === undefined ? undefined : readUid(pid)
+      next.set(key, { marker: known?.marker ?? readMarker(pid), uid, seen })
     }
     procs = found
     readAt = now
     identities = next
-    firstSeen = nextSeen
   })
   const turn = Semaphore.makeUnsafe(1)
   /** Callers of a moment share a pass. */
@@ -97,7 +100,6 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
       return turn.withPermit(Effect.suspend(() => (readAt >= oldest ? Effect.void : pass)))
     })
 
-  const uidOfProc = (pid: number) => (users === undefined ? undefined : readUid(pid))
   const identityOf = (proc: Proc) => identities.get(`${proc.pid}:${proc.start}`)
   const ownerOf = (proc: Proc) => {
     const uid = identityOf(proc)?.uid

@@ -15,7 +15,6 @@ import { attachContainer, runningJob } from "./containerJob.ts"
 import {
   type ContainerPlan,
   type ContainerRules,
-  checkPorts,
   insidePath,
   jobLimits,
   portOptions,
@@ -24,6 +23,7 @@ import {
 import { makeContainerRemoval, readContainerRecord, writeContainerRecord } from "./containerRemoval.ts"
 import { openContainerRun, openPendingRun, openRunConsole, type RunAt, settle } from "./containerRun.ts"
 import {
+  checkPorts,
   createContainer,
   endedWithHost,
   exitOf,

@@ -1,29 +1,18 @@
 /** The options of a container: limits, ports and confinement. Pure. */
 import type { ContainerCreateOptions, HostConfig } from "dockerode"
-import { Effect, Schedule, Schema } from "effect"
 import type { Allocations } from "../../../contract/domain/Allocation.ts"
 import { type Limits, memoryLimitBytes } from "../../../contract/domain/Limits.ts"
 import { isIn } from "../../disk/mountTable.ts"
 import { TERMINAL_ENV, TERMINAL_SIZE } from "../processConsole.ts"
-import { type Launch, LaunchFailed, type SharedFolder } from "../Runtime.ts"
-import { inspect } from "./Engine.ts"
+import type { Launch, SharedFolder } from "../Runtime.ts"
 import { engineReference } from "./images.ts"
 
-const Inspected = Schema.Struct({
-  State: Schema.Struct({ Running: Schema.Boolean }),
-  NetworkSettings: Schema.Struct({
-    Ports: Schema.NullOr(
-      Schema.Record(Schema.String, Schema.NullOr(Schema.Array(Schema.Struct({ HostPort: Schema.String }))))
-    )
-  })
-})
-const decodeInspected = Schema.decodeUnknownOption(Inspected)
-
-type Bindings = NonNullable<HostConfig["PortBindings"]>
+/** Ports of the host by port of a container, as `25565/tcp`. */
+export type PortBindings = Readonly<Record<string, ReadonlyArray<{ readonly HostPort: string }>>>
 
 /** Returns the requested ports that are not published, as `25565/tcp`. */
 export const unpublished = (
-  asked: Readonly<Record<string, ReadonlyArray<{ readonly HostPort: string }>>>,
+  asked: PortBindings,
   made: Readonly<Record<string, ReadonlyArray<{ readonly HostPort: string }> | null>>
 ): ReadonlyArray<string> =>
   Object.entries(asked).flatMap(([port, bindings]) =>
@@ -31,30 +20,6 @@ export const unpublished = (
       ? []
       : [port]
   )
-
-/** Checked repeatedly: a container that has just ended has no ports. */
-const retries = Schedule.max([Schedule.spaced(100), Schedule.recurs(2)])
-
-/** Fails if a container runs and its ports are not published. */
-export const checkPorts = Effect.fnUntraced(function* (id: string, asked: Bindings, network: string) {
-  // With the host network, a container uses the ports of the host.
-  if (network === "host" || Object.keys(asked).length === 0) return
-  const missingPorts = Effect.map(inspect(id), (found) => {
-    const read = decodeInspected(found)
-    if (read._tag === "None" || !read.value.State.Running) return []
-    return unpublished(asked, read.value.NetworkSettings.Ports ?? {})
-  })
-  const missing = yield* Effect.repeat(missingPorts, {
-    while: (ports) => ports.length > 0,
-    schedule: retries
-  })
-  const [port] = missing
-  if (port === undefined) return
-  return yield* new LaunchFailed({
-    message: `the engine has not published port ${port}: the server is not reachable`,
-    next: `enable the network ${network} of the engine (it may run with --bridge=none)`
-  })
-})
 
 /** The path of the instance folder in a container; for an install script, of the base folder. */
 export const CONTAINER_HOME = "/home/container"

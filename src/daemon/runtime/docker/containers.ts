@@ -3,14 +3,16 @@ import { uptime } from "node:os"
 import { Clock, Effect, Schedule, Schema } from "effect"
 import { KILLED, killedExit } from "../exitReason.ts"
 import { TERMINAL_SIZE } from "../processConsole.ts"
-import { noProgram, type Usage } from "../Runtime.ts"
+import { LaunchFailed, noProgram, type Usage } from "../Runtime.ts"
 import {
   type ContainerPlan,
   type ContainerRules,
   containerName,
   containerOptions,
   droppedLimits,
-  LABEL
+  LABEL,
+  type PortBindings,
+  unpublished
 } from "./containerOptions.ts"
 import { Engine, EngineError, inspect, onContainer, orDone, orNotFound, readStream } from "./Engine.ts"
 
@@ -135,17 +137,22 @@ const Inspected = Schema.Struct({
     Pid: Schema.optionalKey(Schema.Int),
     FinishedAt: Schema.optionalKey(Schema.String)
   }),
-  Config: Schema.Struct({ Tty: Schema.Boolean })
+  Config: Schema.Struct({ Tty: Schema.Boolean }),
+  NetworkSettings: Schema.Struct({
+    Ports: Schema.optionalKey(
+      Schema.NullOr(
+        Schema.Record(Schema.String, Schema.NullOr(Schema.Array(Schema.Struct({ HostPort: Schema.String }))))
+      )
+    )
+  })
 })
 const decodeInspected = Schema.decodeUnknownEffect(Inspected)
-
-export type ContainerState = (typeof Inspected.Type)["State"] & { readonly terminal: boolean }
 
 /** Returns the state of a container, if it exists. */
 export const stateOf = Effect.fnUntraced(function* (id: string) {
   const found = yield* inspect(id).pipe(orNotFound(undefined))
   if (found === undefined) return undefined
-  const { Config, State } = yield* Effect.mapError(
+  const { Config, NetworkSettings, State } = yield* Effect.mapError(
     decodeInspected(found),
     () =>
       new EngineError({
@@ -153,7 +160,27 @@ export const stateOf = Effect.fnUntraced(function* (id: string) {
         message: "the Docker engine returned an invalid state of the container"
       })
   )
-  return { ...State, terminal: Config.Tty }
+  return { ...State, terminal: Config.Tty, ports: NetworkSettings.Ports ?? {} }
+})
+
+type ContainerState = NonNullable<Effect.Success<ReturnType<typeof stateOf>>>
+
+/** Fails if a container runs and its ports are not published. A container that has just ended has no ports. */
+export const checkPorts = Effect.fnUntraced(function* (id: string, asked: PortBindings, network: string) {
+  // With the host network, a container uses the ports of the host.
+  if (network === "host" || Object.keys(asked).length === 0) return
+  const missing = Effect.map(stateOf(id), (state) =>
+    state?.Running === true ? unpublished(asked, state.ports) : []
+  )
+  const [port] = yield* Effect.repeat(missing, {
+    while: (ports) => ports.length > 0,
+    schedule: Schedule.max([Schedule.spaced(100), Schedule.recurs(2)])
+  })
+  if (port === undefined) return
+  return yield* new LaunchFailed({
+    message: `the engine has not published port ${port}: the server is not reachable`,
+    next: `enable the network ${network} of the engine (it may run with --bridge=none)`
+  })
 })
 
 /** The time for an out-of-memory event, in ms: it can come after the end. */

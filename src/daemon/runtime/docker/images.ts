@@ -1,4 +1,5 @@
 import { Effect, Redacted, Schema } from "effect"
+import { whyOf } from "../exitReason.ts"
 import { LaunchFailed, noProgram, type PullWatch } from "../Runtime.ts"
 import { destroy, Engine, type EngineError, orNotFound } from "./Engine.ts"
 import { type RegistryAuth, registryAuth } from "./registryAuth.ts"
@@ -21,11 +22,7 @@ export const launchFailed = (error: {
     /exec: "(.+?)": (?:executable file not found in \$PATH|stat .*no such file)/.exec(message) ?? []
   if (missing !== undefined) return noProgram(missing, "of the image")
   const next = error.next ?? remedies.find(([pattern]) => pattern.test(message))?.[1]
-  return new LaunchFailed({
-    message,
-    ...(code === undefined ? {} : { code }),
-    ...(next === undefined ? {} : { next })
-  })
+  return new LaunchFailed(whyOf({ message, code, next }))
 }
 
 export type PullPolicy = "always" | "if-not-present" | "never"
