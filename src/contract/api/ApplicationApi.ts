@@ -3,7 +3,7 @@ import { DESCRIBED_AS } from "../domain/optionalInput.ts"
 import { AuditGroup } from "./AuditGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
-import { Failures } from "./Failures.ts"
+import { Failures, Writes } from "./Failures.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
 import { forGenerators } from "./openapi/document.ts"
@@ -28,6 +28,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(AuditGroup.prefix("/api"))
   .add(PublicPagesGroup)
   .add(MetricsGroup)
+  .middleware(Writes)
   .middleware(Failures)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })

@@ -7,7 +7,6 @@ import { Software } from "../domain/Software.ts"
 import { DefinitionWarning, SourceView } from "../domain/SourceView.ts"
 import { Authorization } from "./Authorization.ts"
 import { blueprintExample } from "./examples.ts"
-import { Writes } from "./Failures.ts"
 import { text } from "./query.ts"
 import { route } from "./routePolicy.ts"
 
@@ -28,13 +27,11 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     HttpApiEndpoint.post("reload", "/blueprints/reload", {
       success: HttpApiSchema.Empty(200),
       error: SourceFailed
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Sync the sources of blueprints and reload them, all or nothing", {
-          audited: "blueprints.reload"
-        })
-      ),
+    }).annotateMerge(
+      route("Sync the sources of blueprints and reload them, all or nothing", {
+        audited: "blueprints.reload"
+      })
+    ),
     HttpApiEndpoint.get("get", "/blueprints/:blueprint", {
       params: { blueprint: Schema.String.annotate({ description: "The id of the blueprint." }) },
       success: BlueprintView,
@@ -54,11 +51,9 @@ export class BlueprintsGroup extends HttpApiGroup.make("blueprints")
     HttpApiEndpoint.post("softwareReload", "/software/reload", {
       success: HttpApiSchema.Empty(200),
       error: SourceFailed
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Sync the sources of software and reload it, all or nothing", { audited: "software.reload" })
-      ),
+    }).annotateMerge(
+      route("Sync the sources of software and reload it, all or nothing", { audited: "software.reload" })
+    ),
     HttpApiEndpoint.get("software", "/software/:software", {
       params: { software: Schema.String.annotate({ description: "The id of the software." }) },
       success: Software,

@@ -13,7 +13,7 @@ export class Failures extends HttpApiMiddleware.Service<Failures>()("muster/api/
   error: [InvalidRequest, BodyTooLarge, InternalError, TimedOut, Unavailable]
 }) {}
 
-/** Returns 507 from a route that changes something while the disk of the database is full. */
+/** Returns 507 from a route that changes something, none of which is a GET, while the disk of the database is full. */
 export class Writes extends HttpApiMiddleware.Service<Writes>()("muster/api/Writes", {
   error: InsufficientStorage
 }) {}

@@ -16,7 +16,6 @@ import { TimeText } from "../domain/nowText.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { QuotaName, QuotaUse, quotaLimitFields } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
-import { Writes } from "./Failures.ts"
 import { names } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
 
@@ -94,9 +93,7 @@ export class KeysGroup extends HttpApiGroup.make("keys")
       payload: CreateKey,
       success: CreatedKey.pipe(HttpApiSchema.status(201)),
       error: InvalidRequest
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Create a key; the response has it, once", { audited: "key.create" })),
+    }).annotateMerge(route("Create a key; the response has it, once", { audited: "key.create" })),
     HttpApiEndpoint.get("self", "/keys/self", { success: OwnKey }).annotateMerge(
       route("The key of the request, with its rights", { right: "read" })
     ),
@@ -104,9 +101,7 @@ export class KeysGroup extends HttpApiGroup.make("keys")
       params: { key: Schema.String.annotate({ description: "The id of the key, or its beginning." }) },
       success: HttpApiSchema.Empty(200),
       error: NotFound
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Revoke a key, at once and permanently", { audited: "key.revoke" }))
+    }).annotateMerge(route("Revoke a key, at once and permanently", { audited: "key.revoke" }))
   )
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })

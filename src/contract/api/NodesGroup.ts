@@ -8,7 +8,6 @@ import { optionalInputs } from "../domain/optionalInput.ts"
 import { SettingView } from "../domain/SettingView.ts"
 import { Authorization } from "./Authorization.ts"
 import { nodeExample, systemExample } from "./examples.ts"
-import { Writes } from "./Failures.ts"
 import { flag, trueOrNot } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
 
@@ -66,19 +65,15 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
       },
       success: [NodeDetail, DrainPlan],
       error: NotFound
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Drain a node, or put it back into placement", { right: "change", audited: "node.drain" })
-      ),
+    }).annotateMerge(
+      route("Drain a node, or put it back into placement", { right: "change", audited: "node.drain" })
+    ),
     HttpApiEndpoint.delete("remove", "/nodes/:node", {
       params,
       query: { force: flag("`true`: also while the node is connected; default `false`.") },
       success: HttpApiSchema.Empty(200),
       error: [NotFound, Conflict]
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Remove a node that owns no servers", { audited: "node.delete" }))
+    }).annotateMerge(route("Remove a node that owns no servers", { audited: "node.delete" }))
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}

@@ -4,7 +4,6 @@ import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { limitsSomething, NamedQuota, QuotaName, quotaLimits } from "../domain/Quota.ts"
 import { Authorization } from "./Authorization.ts"
-import { Writes } from "./Failures.ts"
 import { Policy, route } from "./routePolicy.ts"
 
 const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
@@ -32,9 +31,7 @@ export class QuotasGroup extends HttpApiGroup.make("quotas")
       payload: CreateQuota,
       success: NamedQuota.pipe(HttpApiSchema.status(201)),
       error: [Conflict, InvalidRequest]
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Create a quota that keys share", { audited: "quota.create" })),
+    }).annotateMerge(route("Create a quota that keys share", { audited: "quota.create" })),
     HttpApiEndpoint.get("get", "/quotas/:quota", {
       params,
       success: NamedQuota,
@@ -45,16 +42,12 @@ export class QuotasGroup extends HttpApiGroup.make("quotas")
       payload: PatchQuota,
       success: NamedQuota,
       error: [NotFound, InvalidRequest]
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Change limits of a quota; servers that exist stay", { audited: "quota.patch" })),
+    }).annotateMerge(route("Change limits of a quota; servers that exist stay", { audited: "quota.patch" })),
     HttpApiEndpoint.delete("remove", "/quotas/:quota", {
       params,
       success: HttpApiSchema.Empty(200),
       error: [NotFound, Conflict]
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Delete a quota that no valid key has", { audited: "quota.delete" }))
+    }).annotateMerge(route("Delete a quota that no valid key has", { audited: "quota.delete" }))
   )
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })

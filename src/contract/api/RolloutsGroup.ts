@@ -6,7 +6,6 @@ import { describedAs, optionalInputs } from "../domain/optionalInput.ts"
 import { MOST_PARALLEL, OnFailure, Percentage, Restarting, Rollout, RolloutPlan } from "../domain/Rollout.ts"
 import { Selector } from "../domain/Selector.ts"
 import { Authorization } from "./Authorization.ts"
-import { Writes } from "./Failures.ts"
 import { flag, numberBetween, text } from "./query.ts"
 import { route } from "./routePolicy.ts"
 
@@ -55,9 +54,7 @@ const change = (name: "pause" | "resume" | "abort", what: string) =>
     params,
     success: Rollout,
     error: [NotFound, Conflict]
-  })
-    .middleware(Writes)
-    .annotateMerge(route(what, { right: "change", audited: `rollout.${name}` }))
+  }).annotateMerge(route(what, { right: "change", audited: `rollout.${name}` }))
 
 /** Rollouts (spec 3.13). */
 export class RolloutsGroup extends HttpApiGroup.make("rollouts")
@@ -73,14 +70,12 @@ export class RolloutsGroup extends HttpApiGroup.make("rollouts")
       }),
       success: [Rollout.pipe(HttpApiSchema.status(201)), RolloutPlan],
       error: [NotFound, Conflict, InvalidRequest]
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Give today's definition to all selected servers; dry_run=true: show the changes", {
-          right: "change",
-          audited: "rollout.create"
-        })
-      ),
+    }).annotateMerge(
+      route("Give today's definition to all selected servers; dry_run=true: show the changes", {
+        right: "change",
+        audited: "rollout.create"
+      })
+    ),
     HttpApiEndpoint.get("list", "/rollouts", {
       query: {
         limit: numberBetween(1, 100, "At most this many rollouts; default 20."),

@@ -30,7 +30,6 @@ import { nullOr } from "../domain/units.ts"
 import { Authorization, ReadableServers } from "./Authorization.ts"
 import { EventHeaders, EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
-import { Writes } from "./Failures.ts"
 import {
   flag,
   labels,
@@ -200,15 +199,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       }),
       success: [ServerBody.pipe(HttpApiSchema.status(202)), CreationPlan],
       error: [NotFound, Conflict, Forbidden, Unavailable]
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Create a server from a blueprint", {
-          right: "create",
-          audited: "server.create",
-          longestWait: 60
-        })
-      ),
+    }).annotateMerge(
+      route("Create a server from a blueprint", {
+        right: "create",
+        audited: "server.create",
+        longestWait: 60
+      })
+    ),
     HttpApiEndpoint.get("get", "/servers/:server", {
       params,
       query: {
@@ -230,69 +227,57 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       payload: PatchServer,
       success: ServerBody,
       error: [...nodeErrors, Forbidden]
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Change name, labels, expiry and overrides", { right: "change", audited: "server.patch" })
-      ),
+    }).annotateMerge(
+      route("Change name, labels, expiry and overrides", { right: "change", audited: "server.patch" })
+    ),
     HttpApiEndpoint.post("upgrade", "/servers/:server/upgrade", {
       params,
       payload: [UpgradeServer, Schema.Null],
       success: [Upgrade, Upgrade.pipe(HttpApiSchema.status(202))],
       error: [...nodeErrors, Forbidden]
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Resolve the blueprint again; the server keeps its data, its id and its ports", {
-          right: "change",
-          audited: "server.upgrade"
-        })
-      ),
+    }).annotateMerge(
+      route("Resolve the blueprint again; the server keeps its data, its id and its ports", {
+        right: "change",
+        audited: "server.upgrade"
+      })
+    ),
     HttpApiEndpoint.post("powerMany", "/servers/power", {
       payload: BulkPower,
       success: BulkOutcomes,
       error: [InvalidRequest, Forbidden]
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Start, stop, restart, kill, pause or unpause all selected servers", {
-          right: "power",
-          audited: "server.power",
-          longestWait: 60
-        })
-      ),
+    }).annotateMerge(
+      route("Start, stop, restart, kill, pause or unpause all selected servers", {
+        right: "power",
+        audited: "server.power",
+        longestWait: 60
+      })
+    ),
     HttpApiEndpoint.delete("removeMany", "/servers", {
       payload: BulkRemoval,
       success: BulkOutcomes,
       error: InvalidRequest
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Delete all selected servers", { right: "delete", audited: "server.delete", longestWait: 60 })
-      ),
+    }).annotateMerge(
+      route("Delete all selected servers", { right: "delete", audited: "server.delete", longestWait: 60 })
+    ),
     HttpApiEndpoint.delete("remove", "/servers/:server", {
       params,
       query: { force: flag("`true`: even when the node cannot be reached; default `false`.") },
       success: HttpApiSchema.Empty(200),
       error: nodeErrors
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Delete a server; force=true even when its node cannot be reached", {
-          right: "delete",
-          audited: "server.delete"
-        })
-      ),
+    }).annotateMerge(
+      route("Delete a server; force=true even when its node cannot be reached", {
+        right: "delete",
+        audited: "server.delete"
+      })
+    ),
     HttpApiEndpoint.post("power", "/servers/:server/power", {
       params,
       payload: PowerRequest,
       success: HttpApiSchema.Empty(200),
       error: [...nodeErrors, Forbidden]
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Start, stop, restart, kill, pause or unpause", { right: "power", audited: "server.power" })
-      ),
+    }).annotateMerge(
+      route("Start, stop, restart, kill, pause or unpause", { right: "power", audited: "server.power" })
+    ),
     HttpApiEndpoint.get("status", "/servers/:server/status", {
       params,
       success: Schema.Struct({ status: ServerStatus }).annotate({ identifier: "StatusOfServer" }),
@@ -335,34 +320,28 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       payload: CommandsRequest,
       success: HttpApiSchema.NoContent,
       error: nodeErrors
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Write lines to the console", { right: "commands", audited: "server.commands" })),
+    }).annotateMerge(route("Write lines to the console", { right: "commands", audited: "server.commands" })),
     HttpApiEndpoint.post("reset", "/servers/:server/reset", {
       params,
       success: HttpApiSchema.Empty(202),
       error: nodeErrors
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route(
-          "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint",
-          { right: "change", audited: "server.reset" }
-        )
-      ),
+    }).annotateMerge(
+      route(
+        "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint",
+        { right: "change", audited: "server.reset" }
+      )
+    ),
     HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
       params,
       payload: [ReinstallServer, Schema.Null],
       success: HttpApiSchema.Empty(202),
       error: nodeErrors
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Run the install script again; the files that a saved server has written stay", {
-          right: "change",
-          audited: "server.reinstall"
-        })
-      ),
+    }).annotateMerge(
+      route("Run the install script again; the files that a saved server has written stay", {
+        right: "change",
+        audited: "server.reinstall"
+      })
+    ),
     HttpApiEndpoint.get("install", "/servers/:server/install", {
       params,
       query: { script: flag("`false`: without the script; default `true`.", true) },

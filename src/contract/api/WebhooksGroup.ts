@@ -4,7 +4,6 @@ import { Conflict, CursorExpired, NotFound } from "../domain/errors.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/Webhook.ts"
 import { Authorization } from "./Authorization.ts"
-import { Writes } from "./Failures.ts"
 import { route } from "./routePolicy.ts"
 
 const params = { webhook: WebhookId.annotate({ description: "The id of the webhook." }) }
@@ -52,11 +51,9 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       payload: CreateWebhook,
       success: CreatedWebhook.pipe(HttpApiSchema.status(201)),
       error: Conflict
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Create a webhook; the response has its secret, once", { audited: "webhook.create" })
-      ),
+    }).annotateMerge(
+      route("Create a webhook; the response has its secret, once", { audited: "webhook.create" })
+    ),
     HttpApiEndpoint.get("get", "/webhooks/:webhook", {
       params,
       success: Webhook,
@@ -67,25 +64,19 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       payload: PatchWebhook,
       success: Webhook,
       error: [NotFound, Conflict]
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Change a webhook; a parked one continues", { audited: "webhook.patch" })),
+    }).annotateMerge(route("Change a webhook; a parked one continues", { audited: "webhook.patch" })),
     HttpApiEndpoint.delete("remove", "/webhooks/:webhook", {
       params,
       success: HttpApiSchema.Empty(200),
       error: [NotFound, Conflict]
-    })
-      .middleware(Writes)
-      .annotateMerge(route("Delete a webhook", { audited: "webhook.delete" })),
+    }).annotateMerge(route("Delete a webhook", { audited: "webhook.delete" })),
     HttpApiEndpoint.post("test", "/webhooks/:webhook/test", {
       params,
       success: WebhookDelivery,
       error: NotFound
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Send a test message now; the response says how it went", { audited: "webhook.test" })
-      ),
+    }).annotateMerge(
+      route("Send a test message now; the response says how it went", { audited: "webhook.test" })
+    ),
     HttpApiEndpoint.post("replay", "/webhooks/:webhook/replay", {
       params,
       payload: Schema.Struct({
@@ -95,13 +86,11 @@ export class WebhooksGroup extends HttpApiGroup.make("webhooks")
       }).annotate({ identifier: "ReplayWebhook" }),
       success: Webhook,
       error: [NotFound, CursorExpired]
-    })
-      .middleware(Writes)
-      .annotateMerge(
-        route("Deliver the events after a cursor again; a parked webhook continues", {
-          audited: "webhook.replay"
-        })
-      ),
+    }).annotateMerge(
+      route("Deliver the events after a cursor again; a parked webhook continues", {
+        audited: "webhook.replay"
+      })
+    ),
     HttpApiEndpoint.get("deliveries", "/webhooks/:webhook/deliveries", {
       params,
       success: Schema.Array(WebhookDelivery),

@@ -124,27 +124,11 @@ const sortedText = (value: Schema.Json): string => JSON.stringify(sorted(value))
 
 const hashOfText = (text: string): string => hash("sha256", text).slice(0, 12)
 
-/** The texts of parts that definitions share, in characters. */
-const MOST_CHARACTERS = 1024 * 1024
-const texts = new RecentMap<Schema.Json, string>(MOST_CHARACTERS, (_, text) => text.length)
-
-const partText = (part: Schema.Json): string => {
-  if (typeof part !== "object" || part === null) return JSON.stringify(part)
-  const text = texts.get(part) ?? sortedText(part)
-  texts.set(part, text)
-  return text
-}
-
 const revisions = new RecentMap<ServerDefinition, string>()
 
-/** Returns a short hash of a definition. The texts of parts that definitions share are kept. */
+/** Returns a short hash of a definition. */
 export const revisionOf = (definition: ServerDefinition): string => {
-  const known = revisions.get(definition)
-  if (known !== undefined) return known
-  const fields = Object.entries<Schema.Json>(definition)
-    .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([name, part]) => `${JSON.stringify(name)}:${partText(part)}`)
-  const revision = hashOfText(`{${fields.join()}}`)
+  const revision = revisions.get(definition) ?? hashOfText(sortedText(definition))
   revisions.set(definition, revision)
   return revision
 }

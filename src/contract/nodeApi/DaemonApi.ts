@@ -26,16 +26,15 @@ import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 
-/** Declares the error of a call without the token from the answer to the last registration, which the pipeline checks. */
+/** Declares the errors of all calls: refusals, and no token of the last registration, which the pipeline checks. */
 export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
   "muster/api/DaemonAuthorization",
-  { error: Unauthorized }
+  { error: [Unauthorized, NotFound, Conflict] }
 ) {}
 
 const params = { id: ServerId }
 const text = Schema.optionalKey(Schema.String)
 const lines = { page: text, per_page: text }
-const refusals = [NotFound, Conflict] as const
 
 /** The header of an accepted power action or reset that has the sequence of the newest report to come. */
 export const SEQUENCE_HEADER = "x-muster-sequence"
@@ -48,7 +47,7 @@ const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 
 /** The calls from the control plane to a daemon (spec 9.4). */
 export class DaemonGroup extends HttpApiGroup.make("daemon")
   .add(
-    HttpApiEndpoint.get("system", "/system", { success: SystemInfo, error: refusals }).annotateMerge(
+    HttpApiEndpoint.get("system", "/system", { success: SystemInfo }).annotateMerge(
       route("Version of the daemon and its host")
     ),
     HttpApiEndpoint.get("list", "/servers", { success: Schema.Array(DaemonServer) }).annotateMerge(
@@ -56,101 +55,84 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     ),
     HttpApiEndpoint.post("create", "/servers", {
       payload: ServerSpec,
-      success: DaemonServer,
-      error: refusals
+      success: DaemonServer
     }).annotateMerge(route("Create and install a server; idempotent by id")),
     HttpApiEndpoint.post("register", "/register", {
-      success: HttpApiSchema.Empty(202),
-      error: refusals
+      success: HttpApiSchema.Empty(202)
     }).annotateMerge(route("Register with the control plane again, which has just started")),
     HttpApiEndpoint.post("createMany", "/creations", {
       payload: Creations,
-      success: CreationsAnswer,
-      error: refusals
+      success: CreationsAnswer
     }).annotateMerge(route("Create and install servers; each as if it were created alone")),
     HttpApiEndpoint.get("get", "/servers/:id", {
       params,
-      success: DaemonServer,
-      error: refusals
+      success: DaemonServer
     }).annotateMerge(route("State of one server on the daemon")),
     HttpApiEndpoint.delete("remove", "/servers/:id", {
       params,
       query: { moved: flag("Whether the server is on another node.") },
-      success: HttpApiSchema.Empty(200),
-      error: refusals
+      success: HttpApiSchema.Empty(200)
     }).annotateMerge(
       route("End a server and remove its files; moved=true: it is on another node; an unknown id is no error")
     ),
     HttpApiEndpoint.post("power", "/servers/:id/power", {
       params,
       payload: Schema.Struct({ action: PowerAction, wait_seconds: WaitSeconds, by: text }),
-      success: HttpApiSchema.Empty(200),
-      error: refusals
+      success: HttpApiSchema.Empty(200)
     }).annotateMerge(route("Start, stop, restart, kill, pause or unpause")),
     HttpApiEndpoint.post("commands", "/servers/:id/commands", {
       params,
       payload: Schema.Struct({ commands: Schema.Array(Schema.String), by: text }),
-      success: HttpApiSchema.NoContent,
-      error: refusals
+      success: HttpApiSchema.NoContent
     }).annotateMerge(route("Write lines to the console")),
     HttpApiEndpoint.post("reset", "/servers/:id/reset", {
       params,
-      success: HttpApiSchema.Empty(202),
-      error: refusals
+      success: HttpApiSchema.Empty(202)
     }).annotateMerge(route("Reset the files to those of the blueprint")),
     HttpApiEndpoint.post("reinstall", "/servers/:id/reinstall", {
       params,
-      success: HttpApiSchema.Empty(202),
-      error: refusals
+      success: HttpApiSchema.Empty(202)
     }).annotateMerge(route("Run the install script again")),
     HttpApiEndpoint.post("hold", "/servers/:id/hold", {
       params,
       payload: Schema.Struct({ held: Schema.Boolean }),
-      success: HeldServer,
-      error: refusals
+      success: HeldServer
     }).annotateMerge(route("Keep a server still so that it can be moved, or not any more")),
     HttpApiEndpoint.get("files", "/servers/:id/files", {
       params,
-      success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
-      error: refusals
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" })
     }).annotateMerge(route("The files of a held server that is offline, as an archive of GNU tar")),
     HttpApiEndpoint.get("status", "/servers/:id/status", {
       params,
-      success: Schema.Struct({ status: ServerStatus }),
-      error: refusals
+      success: Schema.Struct({ status: ServerStatus })
     }).annotateMerge(route("Power and process status")),
     HttpApiEndpoint.get("stats", "/servers/:id/stats", {
       params,
       query: { update_disk_usage: flag("Whether the disk is measured again.") },
-      success: ServerStats,
-      error: refusals
+      success: ServerStats
     }).annotateMerge(route("Memory, CPU, network and disk in use; null for unknown figures")),
     HttpApiEndpoint.post("statsOfMany", "/stats", {
       payload: Schema.Struct({ ids: Schema.Array(ServerId).check(Schema.isMaxLength(MOST_STATS)) }),
-      success: StatsById,
-      error: refusals
+      success: StatsById
     }).annotateMerge(route("Memory, CPU, network and disk in use by some servers; null: not here")),
     HttpApiEndpoint.get("logs", "/servers/:id/logs", {
       params,
       query: { ...lines, times: flag("Whether the lines have their times.") },
-      success: LogPage,
-      error: refusals
+      success: LogPage
     }).annotateMerge(route("Console lines; page 1 is the newest; times=true: with their times")),
     HttpApiEndpoint.get("install", "/servers/:id/install", {
       params,
-      success: InstallReport,
-      error: refusals
+      success: InstallReport
     }).annotateMerge(route("Progress of the installation")),
     HttpApiEndpoint.get("installLogs", "/servers/:id/install/logs", {
       params,
       query: lines,
-      success: LinePage,
-      error: refusals
+      success: LinePage
     }).annotateMerge(route("Output of the install script; page 1 is the oldest")),
     HttpApiEndpoint.get("console", "/servers/:id/console", {
       params,
       success: HttpApiSchema.Empty(101),
-      error: [...refusals, UpgradeRequired]
+      error: UpgradeRequired
     }).annotateMerge(route("Console lines out, commands in, over WebSocket", { isStream: true }))
   )
   .middleware(DaemonAuthorization)

@@ -76,10 +76,11 @@ export const AuthorizationLayer = Layer.succeed(
 /** `Writes`: a full disk is 507. */
 export const WritesLayer = Layer.succeed(
   Writes,
-  Writes.of((handler) =>
+  Writes.of((handler, { endpoint }) =>
     Effect.catchIf(
       handler,
-      (error): error is typeof error & DatabaseFull => error instanceof DatabaseFull,
+      (error): error is typeof error & DatabaseFull =>
+        endpoint.method !== "GET" && error instanceof DatabaseFull,
       (error) => Effect.fail(InsufficientStorage.of(error))
     )
   )

@@ -109,10 +109,11 @@ const wholeItems = (response: unknown): JsonObject => ({
   content: firstMembers(response)
 })
 
-const plainOperation = (operation: unknown): unknown => {
+const plainOperation = (operation: unknown, method: string): unknown => {
   if (!isObject(operation)) return operation
   const parameters: ReadonlyArray<unknown> = Array.isArray(operation.parameters) ? operation.parameters : []
-  const responses = plainResponses(fieldsOf(operation.responses))
+  const { 507: full, ...others } = plainResponses(fieldsOf(operation.responses))
+  const responses = method === "get" ? others : { ...others, 507: full }
   const shaped = {
     ...operation,
     parameters: parameters.filter((parameter) => !isIdsOnly(parameter)).map(plainParameter),
