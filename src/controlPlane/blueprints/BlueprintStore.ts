@@ -1,14 +1,15 @@
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Result } from "effect"
+import { revisionOf } from "../../contract/domain/definitionChanges.ts"
 import type { DeclaredVariables } from "../../contract/domain/environment.ts"
 import { NotFound } from "../../contract/domain/errors.ts"
 import type { Overrides } from "../../contract/domain/Overrides.ts"
 import { runRuleOf } from "../../contract/domain/Run.ts"
 import { inSpan } from "../../shared/observability/trace.ts"
+import { RecentMap } from "../../shared/work/RecentMap.ts"
 import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
-import { declaredVariables } from "./resolve.ts"
+import { declaredVariables, resolve } from "./resolve.ts"
 import { SoftwareStore } from "./SoftwareStore.ts"
-import { makeToday, type Today } from "./today.ts"
 import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
 
 /** Blueprints and mixins, read from disk and composed (spec 4.2). */
@@ -96,6 +97,36 @@ export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/bl
 }) {
   static readonly layer = (...options: Parameters<typeof BlueprintStore.make>) =>
     Layer.effect(BlueprintStore, BlueprintStore.make(...options))
+}
+
+export interface Today {
+  /** Returns the revision to which a blueprint resolves, if it does. */
+  revision(blueprint_id: string, overrides: Overrides | undefined): string | undefined
+}
+
+/** Definitions that are shared, and the longest of their keys in characters. */
+const MAX_DEFINITIONS = 500
+const LONGEST_KEY = 1_000
+
+/** Resolves blueprints, once for equal overrides, which share a definition. */
+const makeToday = ({ blueprints }: BlueprintSet, softwares: SoftwareSet) => {
+  const resolutions = new RecentMap<string, ReturnType<typeof resolve>>(MAX_DEFINITIONS)
+  /** Returns nothing if there is no such blueprint. */
+  const definition = (blueprint_id: string, overrides: Overrides) => {
+    const blueprint = blueprints.get(blueprint_id)
+    if (blueprint === undefined) return undefined
+    const key = `${blueprint_id} ${JSON.stringify(overrides)}`
+    const resolved = resolutions.get(key) ?? resolve(blueprint, overrides, softwares)
+    if (key.length <= LONGEST_KEY) resolutions.set(key, resolved)
+    return resolved
+  }
+  return {
+    definition,
+    revision: (blueprint_id: string, overrides: Overrides = {}) => {
+      const resolved = definition(blueprint_id, overrides)
+      return resolved === undefined || Result.isFailure(resolved) ? undefined : revisionOf(resolved.success)
+    }
+  }
 }
 
 /** Returns the JSON forms of a set, with the images of one software set. */

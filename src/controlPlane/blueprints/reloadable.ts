@@ -1,12 +1,12 @@
-import { Effect, FileSystem, Path, Semaphore } from "effect"
+import { Effect, type FileSystem, type Path, Semaphore } from "effect"
 import { InvalidRequest, SourceFailed } from "../../contract/domain/errors.ts"
 import { type Definitions, type Loaded, loadFolder } from "./definitions.ts"
 import type { AnyFile } from "./parse/files.ts"
 import type { Folder } from "./parse/parse.ts"
 import { describeProblems, type Problem, renderProblem } from "./parse/problem.ts"
-import type { Mount } from "./parse/readFolder.ts"
+import type { FolderUnreadable, Mount } from "./parse/readFolder.ts"
 import type { InvalidSources } from "./sources/parseSources.ts"
-import { type Candidate, type SourceFailure, Sources } from "./sources/Sources.ts"
+import { type Candidate, type DefinitionSources, type SourceFailure, Sources } from "./sources/Sources.ts"
 
 /** The candidates to put in place, and the rest with the reasons. */
 export interface Chosen {
@@ -25,20 +25,18 @@ export const choose = Effect.fnUntraced(function* <E, R>(
   candidates: ReadonlyArray<Candidate>,
   problemsWith: (mounts: ReadonlyArray<Mount>) => Effect.Effect<ReadonlyArray<Problem>, E, R>
 ): Effect.fn.Return<Chosen, E, R> {
-  const mountsOf = (some: ReadonlyArray<Candidate>) => some.flatMap(({ mounts }) => mounts)
-  const before = yield* problemsWith([])
+  const problemsOf = (some: ReadonlyArray<Candidate>) => problemsWith(some.flatMap(({ mounts }) => mounts))
   const addedTo = (known: ReadonlyArray<Problem>, now: ReadonlyArray<Problem>) => {
     const seen = new Set(known.map(renderProblem))
     return now.filter((problem) => !seen.has(renderProblem(problem)))
   }
-  if (addedTo(before, yield* problemsWith(mountsOf(candidates))).length === 0) {
-    return { taken: candidates, refused: [] }
-  }
+  const all = yield* problemsOf(candidates)
+  let known = all.length === 0 ? [] : yield* problemsOf([])
+  if (addedTo(known, all).length === 0) return { taken: candidates, refused: [] }
   const taken: Array<Candidate> = []
   const refused: Array<Chosen["refused"][number]> = []
-  let known = before
   for (const candidate of candidates) {
-    const now = yield* problemsWith(mountsOf([...taken, candidate]))
+    const now = yield* problemsOf([...taken, candidate])
     const { id, newFolder } = candidate
     const problems = addedTo(known, now).filter(
       (problem) => newFolder === undefined || !below(newFolder, problem)
@@ -65,6 +63,54 @@ type Serving<A> = Pick<Loaded<A>, "value" | "warnings"> & {
   readonly missing: ReadonlyArray<string>
 }
 
+/** Logs warnings about a folder. */
+const warn = (folder: Folder, lines: ReadonlyArray<string>) =>
+  Effect.forEach(lines, (line) => Effect.logWarning(`${folder}: ${line}`), { discard: true })
+
+/** Puts candidates in place; returns those that failed. */
+const placeAll = Effect.fnUntraced(function* (
+  sources: DefinitionSources,
+  candidates: ReadonlyArray<Candidate>
+) {
+  const failures: Array<SourceFailure> = []
+  for (const { id, place } of candidates) {
+    yield* Effect.catch(place, ({ reason }) => {
+      failures.push({ id, reason })
+      return sources.note({ id, reason })
+    })
+  }
+  return failures
+})
+
+/** Syncs the sources of a folder before its first load. Returns why none is synced, if so. */
+const syncFirst = <R>(
+  folder: Folder,
+  sources: DefinitionSources,
+  problemsWith: (mounts: ReadonlyArray<Mount>) => Effect.Effect<ReadonlyArray<Problem>, FolderUnreadable, R>
+) => {
+  const notSynced = (why: string) => {
+    const line = `no source is synced: ${why}`
+    return Effect.as(Effect.logError(`${folder}: ${line}`), [line])
+  }
+  return Effect.gen(function* () {
+    const { candidates, failures } = yield* sources.fetch(folder, "start")
+    yield* warn(folder, failures.map(staying))
+    if (candidates.length === 0) return []
+    const { refused, taken } = yield* choose(candidates, problemsWith)
+    for (const { id, problems } of refused) {
+      const failure = { id, reason: notTaken(describeProblems(problems)) }
+      yield* sources.note(failure)
+      yield* warn(folder, [staying(failure)])
+    }
+    yield* warn(folder, (yield* placeAll(sources, taken)).map(staying))
+    return []
+  }).pipe(
+    Effect.catchTag("InvalidSources", ({ detail }) => notSynced(detail)),
+    Effect.catchTag("FolderUnreadable", ({ reason }) => notSynced(`the folder cannot be read: ${reason}`)),
+    Effect.ensuring(sources.sweep(folder))
+  )
+}
+
 /**
  * Holds the definitions of a folder, after a sync of its {@link Sources}. At the start, invalid files are logged and
  * the valid ones served; a source that fails or has invalid files keeps its earlier ones. A reload is all or nothing,
@@ -77,83 +123,29 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   readonly warnings: (value: A) => Effect.Effect<ReadonlyArray<string>>
 }) {
   const { build, directory, folder } = options
-  const fs = yield* FileSystem.FileSystem
-  const path = yield* Path.Path
+  const platform = yield* Effect.context<FileSystem.FileSystem | Path.Path>()
   const sources = yield* Sources
   const oneAtATime = yield* Semaphore.make(1)
 
   const load = (mounts: ReadonlyArray<Mount> = []) =>
-    loadFolder(folder, directory, build, mounts).pipe(
-      Effect.provideService(FileSystem.FileSystem, fs),
-      Effect.provideService(Path.Path, path)
-    )
-
-  const warn = (lines: ReadonlyArray<string>) =>
-    Effect.forEach(lines, (line) => Effect.logWarning(`${folder}: ${line}`), { discard: true })
+    Effect.provideContext(loadFolder(folder, directory, build, mounts), platform)
 
   const warningsOf = (loaded: Pick<Loaded<A>, "value" | "warnings">) =>
     Effect.map(options.warnings(loaded.value), (lines) => [...loaded.warnings, ...lines])
 
   const failing = Effect.map(sources.list, (list) =>
     list.flatMap(({ error, id, kind }) =>
-      kind === folder && error !== null ? [`${failureLine({ id, reason: error })}; ${STAYS}`] : []
+      kind === folder && error !== null ? [staying({ id, reason: error })] : []
     )
   )
 
-  /** Puts candidates in place; returns those that failed. */
-  const place = Effect.fnUntraced(function* (candidates: ReadonlyArray<Candidate>) {
-    const failures: Array<SourceFailure> = []
-    for (const { id, place } of candidates) {
-      yield* Effect.catch(place, ({ reason }) => {
-        failures.push({ id, reason })
-        return sources.note({ id, reason })
-      })
-    }
-    return failures
-  })
-
-  const logFailures = (failures: ReadonlyArray<SourceFailure>) =>
-    Effect.forEach(failures, (failure) => Effect.logWarning(`${folder}: ${failureLine(failure)}; ${STAYS}`), {
-      discard: true
-    })
-
-  const unsynced: Array<string> = []
-  const notSynced = (why: string) => {
-    unsynced.push(`no source is synced: ${why}`)
-    return Effect.as(Effect.logError(`${folder}: no source is synced: ${why}`), undefined)
-  }
-
-  /** Syncs the sources before the first load; returns the folder if this has loaded it already. */
-  const syncFirst = Effect.gen(function* () {
-    const { candidates, failures } = yield* sources.fetch(folder, "start")
-    yield* logFailures(failures)
-    if (candidates.length === 0) return undefined
-    const loaded = yield* load(candidates.flatMap(({ mounts }) => mounts))
-    if (loaded.problems.length === 0) {
-      const unplaced = yield* place(candidates)
-      yield* logFailures(unplaced)
-      return unplaced.length === 0 ? loaded : undefined
-    }
-    const { refused, taken } = yield* choose(candidates, (mounts) =>
-      Effect.map(load(mounts), ({ problems }) => problems)
-    )
-    for (const { id, problems } of refused) {
-      const reason = notTaken(describeProblems(problems))
-      yield* sources.note({ id, reason })
-      yield* logFailures([{ id, reason }])
-    }
-    yield* logFailures(yield* place(taken))
-    return undefined
-  }).pipe(
-    Effect.catchTag("InvalidSources", ({ detail }) => notSynced(detail)),
-    Effect.catchTag("FolderUnreadable", ({ reason }) => notSynced(`the folder cannot be read: ${reason}`)),
-    Effect.ensuring(sources.sweep(folder))
+  const unsynced = yield* syncFirst(folder, sources, (mounts) =>
+    Effect.map(load(mounts), ({ problems }) => problems)
   )
-
   const start = Effect.gen(function* () {
-    const loaded = (yield* syncFirst) ?? (yield* load())
+    const loaded = yield* load()
     for (const problem of loaded.problems) yield* Effect.logError(`${folder}: ${renderProblem(problem)}`)
-    yield* warn(yield* warningsOf(loaded))
+    yield* warn(folder, yield* warningsOf(loaded))
     const leftOut = loaded.problems.length === 0 ? [] : describeProblems(loaded.problems).split("\n")
     const missing = [...unsynced, ...leftOut.map((line) => `${line}; left out`)]
     return { ...loaded, missing } satisfies Serving<A>
@@ -194,7 +186,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     )
     const all = yield* Effect.uninterruptible(
       Effect.gen(function* () {
-        const unplaced = yield* place(candidates)
+        const unplaced = yield* placeAll(sources, candidates)
         const unsynced = [...failures, ...unplaced]
         current = { ...(unplaced.length === 0 ? loaded : yield* loadValid([], unsynced)), missing: [] }
         return unsynced
@@ -202,7 +194,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
     )
     refused = []
     yield* Effect.logInfo(`${folder}: reloaded`)
-    yield* warn(yield* warningsOf(current))
+    yield* warn(folder, yield* warningsOf(current))
     if (all.length > 0) return yield* sourceFailed(folder, all)
   }).pipe(
     Effect.tapErrorTag("InvalidRequest", ({ detail }) =>
@@ -223,9 +215,10 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
   } satisfies Reloadable<A>
 })
 
-const STAYS = "what it has put in place before stays; correct the cause, then reload"
-
 const failureLine = ({ id, reason }: SourceFailure): string => `source ${id}: ${reason}`
+
+const staying = (failure: SourceFailure): string =>
+  `${failureLine(failure)}; what it has put in place before stays; correct the cause, then reload`
 
 const notTaken = (detail: string): string =>
   `its new files are not accepted: ${detail.split("\n").join("; ")}`

@@ -5,7 +5,7 @@ import { admits, type RestrictedServer, type Restriction } from "../../../contra
 import { byTurn } from "../../../contract/domain/Run.ts"
 import type { Server, ServerRecord } from "../../../contract/domain/Server.ts"
 import { isUp, ServerStatus } from "../../../contract/domain/ServerStatus.ts"
-import type { Today } from "../../blueprints/today.ts"
+import type { Today } from "../../blueprints/BlueprintStore.ts"
 import { type ListRequest, matches } from "./listQuery.ts"
 import { type Include, isQueued, type ListedServer, plain, summaryOf } from "./summary.ts"
 
