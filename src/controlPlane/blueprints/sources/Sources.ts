@@ -5,17 +5,7 @@ import { elapsedMillis } from "../../../shared/work/elapsed.ts"
 import type { Mount } from "../parse/readFolder.ts"
 import { type FetchOptions, fetchFiles } from "./fetch.ts"
 import { type InvalidSources, readSources, SETTING, type Source, type SourceKind } from "./parseSources.ts"
-import {
-  checkDestination,
-  finishState,
-  link,
-  makeState,
-  type Place,
-  type State,
-  statesInUse,
-  sweep,
-  unlink
-} from "./placement.ts"
+import { makePlace, type Place, type State } from "./placement.ts"
 import { cannot, SyncFailed } from "./reasons.ts"
 
 export interface SourceFailure {
@@ -103,8 +93,9 @@ const placesOf = Effect.fnUntraced(
       .pipe(Effect.catchReason("PlatformError", "NotFound", () => Effect.succeed("")))
     const owner = /^[0-9a-f-]{36}$/.test(known) ? known : crypto.randomUUID()
     if (owner !== known) yield* fs.writeFileString(file, owner)
-    const placeOf = (kind: SourceKind): Place => ({ folder: folders[kind], owner })
-    return { workDir, placeOf }
+    const blueprints = yield* makePlace(folders.blueprints, owner)
+    const software = yield* makePlace(folders.software, owner)
+    return { workDir, places: { blueprints, software } }
   },
   Effect.mapError(cannot("the folder of sources in the data folder cannot be used"))
 )
@@ -113,10 +104,10 @@ const placesOf = Effect.fnUntraced(
 export const layerUnlisted = (folders: SourceFolders) =>
   Layer.effectDiscard(
     Effect.gen(function* () {
-      const { placeOf } = yield* placesOf(folders)
+      const { places } = yield* placesOf(folders)
       const names: Array<string> = []
       for (const kind of ["blueprints", "software"] as const) {
-        const states = yield* statesInUse(placeOf(kind))
+        const states = yield* places[kind].statesInUse
         names.push(...states.map(({ destination }) => `${destination} (${kind})`))
       }
       if (names.length === 0) return
@@ -146,15 +137,15 @@ export const layerSources = (
         })
       )
       let listed = yield* read
-      const { placeOf, workDir } = yield* placesOf(options)
+      const { places, workDir } = yield* placesOf(options)
       const failures = new Map<string, string>()
 
       const fetch = Effect.fnUntraced(function* (kind: SourceKind, when: "start" | "reload") {
         const began = yield* elapsedMillis
         listed = yield* read
-        const place = placeOf(kind)
+        const place = places[kind]
         const sources = listed.filter((source) => source.kind === kind)
-        const used = yield* Effect.result(statesInUse(place))
+        const used = yield* Effect.result(place.statesInUse)
         const old = Map.groupBy(
           Result.getOrElse(used, () => []),
           ({ id }) => id
@@ -182,7 +173,7 @@ export const layerSources = (
           candidates: [
             ...results.flatMap(({ result }) => (Result.isSuccess(result) ? [result.success] : [])),
             ...gone.map(([id, states]) => departure(id, states, place))
-          ].map((one) => ({ ...one, place: Effect.provideContext(one.place, platform) })),
+          ],
           failures: results.flatMap(({ id, result }) =>
             Result.isFailure(result) ? [{ id, reason: result.failure.reason }] : []
           )
@@ -192,7 +183,7 @@ export const layerSources = (
       const list = Effect.gen(function* () {
         const views: Array<SourceView> = []
         for (const kind of ["blueprints", "software"] as const) {
-          const states = yield* Effect.orElseSucceed(statesInUse(placeOf(kind)), () => [])
+          const states = yield* Effect.orElseSucceed(places[kind].statesInUse, () => [])
           for (const { address, destination, id, path, ref = null } of listed.filter(
             (source) => source.kind === kind
           )) {
@@ -212,19 +203,16 @@ export const layerSources = (
           when === "start" ? Fiber.join(started[kind]) : Effect.provideContext(fetch(kind, when), platform),
         note: ({ id, reason }) => Effect.sync(() => failures.set(id, reason)),
         sweep: (kind) =>
-          sweep(placeOf(kind)).pipe(
-            Effect.catch(({ reason }) => Effect.logWarning(`${kind}: ${reason}`)),
-            Effect.provideContext(platform)
-          ),
-        list: Effect.provideContext(list, platform)
+          Effect.catch(places[kind].sweep, ({ reason }) => Effect.logWarning(`${kind}: ${reason}`)),
+        list
       } satisfies DefinitionSources
     })
   )
 
 const sync = Effect.fn("sync")(function* (source: Source, place: Place, options: FetchOptions) {
   const { destination, id } = source
-  yield* checkDestination(place, id, destination)
-  const folder = yield* makeState(place, id)
+  yield* place.checkDestination(id, destination)
+  const folder = yield* place.makeState(id)
   const { commit, files } = yield* fetchFiles(source, folder, options)
   const state: State = {
     id,
@@ -233,7 +221,7 @@ const sync = Effect.fn("sync")(function* (source: Source, place: Place, options:
     synced_at: DateTime.formatIso(yield* DateTime.now),
     folder
   }
-  yield* finishState(state, files)
+  yield* place.finishState(state, files)
   return state
 })
 
@@ -264,8 +252,8 @@ const arrival = (
     mounts: [{ at: destination, directory: folder }, ...moved.map(removal)],
     newFolder: old.length === 0 ? destination : undefined,
     place: Effect.gen(function* () {
-      yield* link(place, state)
-      yield* Effect.forEach(moved, (one) => unlink(place, one), { discard: true })
+      yield* place.link(state)
+      yield* Effect.forEach(moved, place.unlink, { discard: true })
       if (old.some((one) => one.commit === commit)) return
       yield* Effect.logInfo(`${kind}: source ${id} is at ${ref} (${commit.slice(0, 12)})`)
     })
@@ -277,5 +265,5 @@ const departure = (id: string, old: ReadonlyArray<State>, place: Place) => ({
   id,
   mounts: old.map(removal),
   newFolder: undefined,
-  place: Effect.forEach(old, (one) => unlink(place, one), { discard: true })
+  place: Effect.forEach(old, place.unlink, { discard: true })
 })
