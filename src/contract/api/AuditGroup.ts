@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AuditEntry, auditIdPattern } from "../domain/AuditEntry.ts"
 import { InvalidRequest } from "../domain/errors.ts"
-import { Authorization } from "./Authorization.ts"
+import { Authorization } from "./middleware.ts"
 import { given, numberBetween, text, time } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
 

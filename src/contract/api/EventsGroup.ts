@@ -4,7 +4,7 @@ import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { describedAs } from "../domain/optionalInput.ts"
 import { ServerEvent, Topic } from "../domain/ServerEvent.ts"
-import { Authorization } from "./Authorization.ts"
+import { Authorization } from "./middleware.ts"
 import { many, text } from "./query.ts"
 import { route } from "./routePolicy.ts"
 

@@ -15,7 +15,7 @@ import {
 import { TimeText } from "../domain/nowText.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { QuotaName, QuotaUse, quotaLimitFields } from "../domain/Quota.ts"
-import { Authorization } from "./Authorization.ts"
+import { Authorization } from "./middleware.ts"
 import { names } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
 

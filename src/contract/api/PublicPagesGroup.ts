@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Unavailable } from "../domain/errors.ts"
-import { Authorization } from "./Authorization.ts"
+import { Authorization } from "./middleware.ts"
 import { Policy, route } from "./routePolicy.ts"
 
 const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" }))

@@ -3,7 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { limitsSomething, NamedQuota, QuotaName, quotaLimits } from "../domain/Quota.ts"
-import { Authorization } from "./Authorization.ts"
+import { Authorization } from "./middleware.ts"
 import { Policy, route } from "./routePolicy.ts"
 
 const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }

@@ -5,7 +5,7 @@ import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { describedAs, optionalInputs } from "../domain/optionalInput.ts"
 import { MOST_PARALLEL, OnFailure, Percentage, Restarting, Rollout, RolloutPlan } from "../domain/Rollout.ts"
 import { Selector } from "../domain/Selector.ts"
-import { Authorization } from "./Authorization.ts"
+import { Authorization } from "./middleware.ts"
 import { flag, numberBetween, text } from "./query.ts"
 import { route } from "./routePolicy.ts"
 

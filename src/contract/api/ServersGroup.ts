@@ -27,9 +27,9 @@ import { DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { nullOr } from "../domain/units.ts"
-import { Authorization, ReadableServers } from "./Authorization.ts"
 import { EventHeaders, EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
+import { Authorization, ReadableServers } from "./middleware.ts"
 import {
   flag,
   labels,

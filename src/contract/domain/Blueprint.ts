@@ -3,6 +3,7 @@ import { PortName } from "./Allocation.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
+import { TimeText } from "./nowText.ts"
 import { RunPriority, RunRule } from "./Run.ts"
 import { StopTimeout } from "./Software.ts"
 import { inUnit } from "./units.ts"
@@ -131,3 +132,26 @@ export const MixinView = Schema.Struct({
   mixin: Schema.Struct({ id: Schema.String, description: Schema.String })
 }).annotate({ identifier: "Mixin" })
 export type MixinView = typeof MixinView.Type
+
+/** A git repository of definitions, as its route shows it: the settings and the last result. */
+export const SourceView = Schema.Struct({
+  id: Schema.String,
+  kind: Schema.Literals(["blueprints", "software"]),
+  url: Schema.String,
+  ref: Schema.NullOr(Schema.String),
+  path: Schema.String,
+  destination: Schema.String,
+  /** The commit whose files are in place, if any. */
+  commit: Schema.NullOr(Schema.String),
+  synced_at: Schema.NullOr(TimeText),
+  /** The reason why the last sync failed, if it did. */
+  error: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "Source" })
+export type SourceView = typeof SourceView.Type
+
+/** A warning about the definitions of a folder, in one line. */
+export const DefinitionWarning = Schema.Struct({
+  folder: Schema.Literals(["blueprints", "software"]),
+  detail: Schema.String
+}).annotate({ identifier: "DefinitionWarning" })
+export type DefinitionWarning = typeof DefinitionWarning.Type

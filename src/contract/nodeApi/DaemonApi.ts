@@ -7,7 +7,7 @@ import {
   HttpApiSchema,
   OpenApi
 } from "effect/http-api"
-import { Failures } from "../api/Failures.ts"
+import { Failures } from "../api/middleware.ts"
 import { flag } from "../api/query.ts"
 import { Policy, route } from "../api/routePolicy.ts"
 import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"

@@ -1,7 +1,6 @@
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Authorization } from "../api/Authorization.ts"
-import { Failures } from "../api/Failures.ts"
+import { Authorization, Failures } from "../api/middleware.ts"
 import { Policy, route } from "../api/routePolicy.ts"
 import { Allocations } from "../domain/Allocation.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"

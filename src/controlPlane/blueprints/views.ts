@@ -4,10 +4,10 @@ import type { Blueprint, BlueprintView, MixinView } from "../../contract/domain/
 import { patchConflicts, planFiles } from "../../contract/domain/filePlan.ts"
 import type { Software } from "../../contract/domain/Software.ts"
 import type { BlueprintSet, SoftwareSet } from "./definitions.ts"
-import { resolveImage } from "./image.ts"
 import { configsOf, type MixinFile, stateOf } from "./parse/files.ts"
 import { printable } from "./parse/problem.ts"
 import { unknownPlaceholders, unknownPorts } from "./placeholders.ts"
+import { resolveImage } from "./resolve.ts"
 
 const imageOf = (blueprint: Blueprint, software: SoftwareSet): Result.Result<string, string> => {
   const defined = software.get(blueprint.software)

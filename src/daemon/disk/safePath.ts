@@ -7,7 +7,7 @@ import { randomUUID } from "node:crypto"
 import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect, Option, Result, type Scope } from "effect"
-import { pathParts } from "../../contract/domain/filePath.ts"
+import { pathParts } from "../../contract/domain/filePlan.ts"
 import { type IoError, io, orMissing } from "./fsio.ts"
 
 /** The path leaves the folder, or has the wrong type: a link, pipe, device or folder. */

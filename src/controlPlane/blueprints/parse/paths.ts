@@ -1,6 +1,5 @@
 import { Result } from "effect"
-import { pathParts } from "../../../contract/domain/filePath.ts"
-import { isHome, targetParts } from "../../../contract/domain/filePlan.ts"
+import { isHome, pathParts, targetParts } from "../../../contract/domain/filePlan.ts"
 import { printable } from "./problem.ts"
 
 const segments = (path: string): ReadonlyArray<string> =>

@@ -1,6 +1,6 @@
 import { Context, DateTime, Effect, Fiber, FileSystem, Layer, Path, Result } from "effect"
 import type { ChildProcessSpawner } from "effect/process/ChildProcessSpawner"
-import type { SourceView } from "../../../contract/domain/SourceView.ts"
+import type { SourceView } from "../../../contract/domain/Blueprint.ts"
 import { elapsedMillis } from "../../../shared/work/elapsed.ts"
 import type { Mount } from "../parse/readFolder.ts"
 import { type FetchOptions, fetchFiles } from "./fetch.ts"
