@@ -12,12 +12,7 @@ type Part = number | string
 
 type Version =
   | {
-      readonly kind: "release"
-      readonly numbers: ReadonlyArray<number>
-      readonly suffix: ReadonlyArray<Part>
-    }
-  | {
-      readonly kind: "snapshot"
+      readonly kind: "release" | "snapshot"
       readonly numbers: ReadonlyArray<number>
       readonly suffix: ReadonlyArray<Part>
     }

@@ -174,8 +174,10 @@ export const parseSources = (file: string, bytes: Uint8Array): ParsedSources => 
   return { sources: value, problems }
 }
 
+/** The setting that names the file. */
+export const SETTING = "MUSTER_BLUEPRINT_SOURCES"
+
 export class InvalidSources extends Data.TaggedError("InvalidSources")<{
-  readonly setting: string
   readonly path: string
   /** The `file` of each problem is the file's name only. */
   readonly problems: ReadonlyArray<Problem>
@@ -183,10 +185,10 @@ export class InvalidSources extends Data.TaggedError("InvalidSources")<{
 }> {
   /** For the operator: names the setting and the path. */
   override get message(): string {
-    if (this.reason !== undefined) return `${this.setting}: ${this.path} ${this.reason}`
+    if (this.reason !== undefined) return `${SETTING}: ${this.path} ${this.reason}`
     return describeProblems(this.problems.map((problem) => ({ ...problem, file: this.path })))
       .split("\n")
-      .map((line) => `${this.setting}: ${line}`)
+      .map((line) => `${SETTING}: ${line}`)
       .join("\n")
   }
   /** For a caller of the API: names no path. */
@@ -197,9 +199,6 @@ export class InvalidSources extends Data.TaggedError("InvalidSources")<{
   }
 }
 
-/** The setting that names the file. */
-export const SETTING = "MUSTER_BLUEPRINT_SOURCES"
-
 /** Reads the file; paths in it are relative to its folder. */
 export const readSources = Effect.fn("readSources")(function* (file: string) {
   const fs = yield* FileSystem.FileSystem
@@ -208,7 +207,6 @@ export const readSources = Effect.fn("readSources")(function* (file: string) {
     Effect.mapError(
       (error) =>
         new InvalidSources({
-          setting: SETTING,
           path: file,
           problems: [],
           reason: `cannot be read: ${reasonOf(error)}`
@@ -216,7 +214,7 @@ export const readSources = Effect.fn("readSources")(function* (file: string) {
     )
   )
   const { problems, sources } = parseSources(path.basename(file), bytes)
-  if (problems.length > 0) return yield* new InvalidSources({ setting: SETTING, path: file, problems })
+  if (problems.length > 0) return yield* new InvalidSources({ path: file, problems })
   const resolve = (named: string) => path.resolve(path.dirname(file), named)
   return sources.map(
     (source): Source => ({

@@ -2,34 +2,20 @@
 
 import { Cause, Duration, Effect, Exit, Result, Schedule, type Schema } from "effect"
 import type { HttpClientError } from "effect/http"
+import type { HttpApiMiddleware } from "effect/http-api"
 import { CircuitBreaker } from "effect/persistence"
+import type { Failures } from "../../../contract/api/middleware.ts"
 import { whyNoAnswer } from "../../../contract/api/transport.ts"
-import type {
-  BodyTooLarge,
-  Conflict,
-  InternalError,
-  InvalidRequest,
-  NotFound,
-  TimedOut,
-  Unauthorized,
-  Unavailable,
-  UpgradeRequired
-} from "../../../contract/domain/errors.ts"
+import type { UpgradeRequired } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { CreationsAnswer, DaemonServer } from "../../../contract/domain/NodeMessages.ts"
 import { cleanText } from "../../../contract/domain/NodeText.ts"
 import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
+import type { DaemonAuthorization } from "../../../contract/nodeApi/DaemonApi.ts"
 import { ADDRESS_REFUSED } from "../../../shared/net/addressPolicy.ts"
 
 export type CallFailure =
-  | BodyTooLarge
-  | Conflict
-  | InternalError
-  | InvalidRequest
-  | NotFound
-  | TimedOut
-  | Unauthorized
-  | Unavailable
+  | HttpApiMiddleware.Error<DaemonAuthorization | Failures>
   | UpgradeRequired
   | HttpClientError.HttpClientError
   | Schema.SchemaError
