@@ -27,12 +27,12 @@ const budgets: Record<string, number> = {
   "src/daemon/files": 3285,
   "src/daemon/helper": 219,
   "src/daemon/host": 611,
-  "src/daemon/install": 733,
+  "src/daemon/install": 719,
   "src/daemon/instances": 3246,
   "src/daemon/runtime": 4933,
   "src/daemon/state": 441,
   "src/daemon/transfer": 632,
-  "src/daemon/uplink": 782,
+  "src/daemon/uplink": 779,
   "src/dashboard": 6893,
   "src/shared": 1973
 }

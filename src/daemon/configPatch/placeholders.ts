@@ -133,7 +133,12 @@ export const expandJson = (
 
 const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
 
-/** Returns the context of a server. Fails if its `env` has an unknown placeholder or expands beyond the bound. */
+/**
+ * Returns the context of a server, with the environment of its process: `state.env` expanded, then `SERVER_ID`,
+ * `SERVER_IP`, `SERVER_PORT`, `SERVER_PORT_<NAME>`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which win.
+ * Lower-case names also exist in upper case ({@link upperCased}). `{{env.X}}` in a variable is X as written, so no loop
+ * occurs. Fails if `env` has an unknown placeholder or expands beyond the bound.
+ */
 export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, PlaceholderProblem> => {
   const { definition, allocations } = spec
   const { ip, port } = allocations.default
@@ -172,13 +177,3 @@ export const contextOf = (spec: ServerSpec): Result.Result<PlaceholderContext, P
   }
   return Result.succeed({ ...written, env: { ...upperCased(Object.fromEntries(env)), ...own } })
 }
-
-/**
- * Returns the process environment: `state.env` expanded, then `SERVER_ID`, `SERVER_IP`, `SERVER_PORT`,
- * `SERVER_PORT_<NAME>`, `SERVER_MEMORY` (MiB, 0 = no limit) and `VERSION`, which win. Lower-case names also exist in
- * upper case ({@link upperCased}). `{{env.X}}` in a variable is X as written, so no loop occurs.
- */
-export const environmentOf = (
-  spec: ServerSpec
-): Result.Result<Readonly<Record<string, string>>, PlaceholderProblem> =>
-  Result.map(contextOf(spec), (context) => context.env)

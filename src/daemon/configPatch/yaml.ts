@@ -144,6 +144,11 @@ const partsOf = ({ node }: Part): Iterable<readonly [string | number, Part]> => 
 const changesOf = (doc: Document, root: YamlContainer, { data, hasAliases }: Values, wanted: Container) => {
   const changes: Array<Change> = []
   const anchored = new Map<Node, Data>()
+  visit(doc, {
+    Scalar: (key, scalar) => {
+      if (key === "key" && scalar.anchor !== undefined) anchored.set(scalar, String(scalar.value))
+    }
+  })
   const format: Format<Part> = {
     parts: partsOf,
     look: ({ node }, from, to) => {

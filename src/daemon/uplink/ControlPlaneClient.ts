@@ -17,29 +17,26 @@ import { type Diagnosis, diagnose, type Failure, type LinkLog, makeLinkLog } fro
 
 const digest = (text: string) => createHash("sha256").update(text).digest()
 
-/** The token that the control plane calls this daemon with, from the last registration. */
-export class NodeToken extends Context.Service<
-  NodeToken,
-  {
-    set(token: string): void
+const makeNodeToken = () => {
+  let current: Buffer | undefined
+  return {
+    set: (token: string) => {
+      current = digest(token)
+    },
     /** Refuses every token until the next registration. */
-    clear(): void
+    clear: () => {
+      current = undefined
+    },
     /** Compares in constant time; returns false before the first registration. */
-    accepts(text: string): boolean
+    accepts: (text: string) => current !== undefined && timingSafeEqual(digest(text), current)
   }
->()("muster/daemon/NodeToken") {
-  static readonly layer = Layer.sync(NodeToken, () => {
-    let current: Buffer | undefined
-    return NodeToken.of({
-      set: (token) => {
-        current = digest(token)
-      },
-      clear: () => {
-        current = undefined
-      },
-      accepts: (text) => current !== undefined && timingSafeEqual(digest(text), current)
-    })
-  })
+}
+
+/** The token that the control plane calls this daemon with, from the last registration. */
+export class NodeToken extends Context.Service<NodeToken, ReturnType<typeof makeNodeToken>>()(
+  "muster/daemon/NodeToken"
+) {
+  static readonly layer = Layer.sync(NodeToken, makeNodeToken)
 }
 
 export interface ControlPlaneClientOptions {

@@ -6,7 +6,6 @@ import type { ServerSpec } from "../../../src/contract/domain/NodeMessages.ts"
 import { standIn } from "../../../src/daemon/configPatch/find.ts"
 import {
   contextOf,
-  environmentOf,
   expand,
   expandJson,
   type PlaceholderContext,
@@ -53,6 +52,8 @@ const spec = (env: Record<string, string>, port_names?: ReadonlyArray<string>): 
     save: false
   }
 })
+
+const environmentOf = (server: ServerSpec) => Result.map(contextOf(server), ({ env }) => env)
 
 const unknown = (result: Result.Result<unknown, PlaceholderProblem>) => {
   const problem = Result.getOrThrow(Result.flip(result))
