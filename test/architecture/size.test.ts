@@ -12,11 +12,11 @@ const budgets: Record<string, number> = {
   "src/contract": 6692,
   "src/controlPlane/audit": 223,
   "src/controlPlane/blueprints": 4501,
-  "src/controlPlane/events": 1572,
-  "src/controlPlane/http": 3083,
+  "src/controlPlane/events": 1569,
+  "src/controlPlane/http": 3084,
   "src/controlPlane/keys": 848,
   "src/controlPlane/nodes": 3785,
-  "src/controlPlane/pages": 777,
+  "src/controlPlane/pages": 773,
   "src/controlPlane/servers": 7991,
   "src/controlPlane/store": 6337,
   "src/controlPlane/webhooks": 915,
@@ -33,7 +33,7 @@ const budgets: Record<string, number> = {
   "src/daemon/state": 441,
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 779,
-  "src/dashboard": 6893,
+  "src/dashboard": 6869,
   "src/shared": 1973
 }
 

@@ -1,4 +1,4 @@
-import { Effect, Result } from "effect"
+import { Effect } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { InvalidRequest, joinReasons } from "../../contract/domain/errors.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
@@ -14,45 +14,48 @@ export interface EventQuery {
   readonly cursor?: StartCursor
 }
 
-const wholeNumber = (name: string, text: string, expected: string): Result.Result<number, string> => {
-  const cursor = /^\d+$/.test(text) ? Number(text) : Number.NaN
-  return Number.isSafeInteger(cursor) ? Result.succeed(cursor) : Result.fail(`${name}: expected ${expected}`)
-}
-
 const NUMBER = "a whole number of at least 0"
 
-const parseCursor = (
+/** Reads the cursor; a reason against it is added to `refused`. */
+const cursorIn = (
   [first, second]: ReadonlyArray<string>,
-  lastEventId: string | undefined
-): Result.Result<StartCursor | undefined, string> => {
+  lastEventId: string | undefined,
+  refused: Array<string>
+): StartCursor | undefined => {
+  const wholeNumber = (name: string, text: string, expected: string) => {
+    const cursor = /^\d+$/.test(text) ? Number(text) : Number.NaN
+    if (Number.isSafeInteger(cursor)) return cursor
+    refused.push(`${name}: expected ${expected}`)
+    return undefined
+  }
   if (lastEventId !== undefined && lastEventId !== "")
     return wholeNumber("Last-Event-ID", lastEventId, NUMBER)
-  if (second !== undefined) return Result.fail("cursor: given more than once")
-  if (first === undefined || first === "now") return Result.succeed(first)
-  return wholeNumber("cursor", first, `${NUMBER}, or now`)
+  if (second === undefined)
+    return first === undefined || first === "now" ? first : wholeNumber("cursor", first, `${NUMBER}, or now`)
+  refused.push("cursor: given more than once")
+  return undefined
 }
 
 /** The longest interval of the topic `stats`, in seconds. */
 const LONGEST_INTERVAL = 60
 
-/** Reads comma-separated names from one parameter or several, and refuses unknown ones. */
-const parseNames = <const A extends string>(
+/** Reads comma-separated names from one parameter or several; reasons against unknown ones are added to `refused`. */
+const namesIn = <const A extends string>(
   field: string,
   values: ReadonlyArray<string>,
-  allowed: ReadonlyArray<A>
-): { readonly names: ReadonlySet<A>; readonly refused: ReadonlyArray<string> } => {
+  allowed: ReadonlyArray<A>,
+  refused: Array<string>
+): ReadonlySet<A> => {
   const names = new Set<A>()
-  const refused: Array<string> = []
-  for (const text of values.flatMap((value) => value.split(","))) {
-    const given = text.trim()
-    const name = allowed.find((known) => known === given)
+  for (const text of values.flatMap((value) => value.split(",")).map((given) => given.trim())) {
+    const name = allowed.find((known) => known === text)
     if (name !== undefined) names.add(name)
-    else if (given !== "")
+    else if (text !== "")
       refused.push(
-        `query field ${field}: expected ${allowed.join(", ")}, got ${JSON.stringify(given.slice(0, 100))}`
+        `query field ${field}: expected ${allowed.join(", ")}, got ${JSON.stringify(text.slice(0, 100))}`
       )
   }
-  return { names, refused }
+  return names
 }
 
 /**
@@ -65,17 +68,11 @@ export const parseEventQuery = Effect.fnUntraced(function* (
   lastEventId: string | undefined
 ): Effect.fn.Return<EventQuery, InvalidRequest> {
   const given = (name: string) => query.getAll(name).filter((value) => value !== "")
-  const { names: topics, ...topicsRead } = parseNames("topics", given("topics"), Topic.literals)
-  const { names: include, ...includeRead } = parseNames("include", given("include"), includable)
-  const cursor = parseCursor(given("cursor"), lastEventId)
-  const refused = [
-    ...topicsRead.refused,
-    ...includeRead.refused,
-    ...(Result.isFailure(cursor) ? [cursor.failure] : [])
-  ]
-  if (refused.length > 0 || Result.isFailure(cursor)) {
-    return yield* new InvalidRequest({ detail: joinReasons(refused) })
-  }
+  const refused: Array<string> = []
+  const topics = namesIn("topics", given("topics"), Topic.literals, refused)
+  const include = namesIn("include", given("include"), includable, refused)
+  const cursor = cursorIn(given("cursor"), lastEventId, refused)
+  if (refused.length > 0) return yield* new InvalidRequest({ detail: joinReasons(refused) })
   const serverIds = new Set(given("server_id").map((id) => ServerId.make(id)))
   const blueprintIds = new Set(given("blueprint_id"))
   const interval = yield* parseInterval(given("interval"), topics)
@@ -88,7 +85,7 @@ export const parseEventQuery = Effect.fnUntraced(function* (
   return {
     filter,
     ...(include.size > 0 && { include }),
-    ...(cursor.success === undefined ? {} : { cursor: cursor.success })
+    ...(cursor === undefined ? {} : { cursor })
   }
 })
 

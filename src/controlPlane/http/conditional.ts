@@ -98,7 +98,8 @@ export const respondWithStream = (body: Stream.Stream<Uint8Array>, headers: Head
 
 const versionHeaders = ({ cursor, etag }: Version) => ({ etag, "x-muster-cursor": String(cursor) })
 
-const isKnown = ({ headers }: HttpServerRequest.HttpServerRequest, { etag }: Version): boolean => {
+/** Whether the caller has the content of a tag: a weak comparison, and `*` matches all (RFC 9110, section 13.1.2). */
+export const isKnown = ({ headers }: HttpServerRequest.HttpServerRequest, etag: string): boolean => {
   const known = headers["if-none-match"]?.split(",").map(withoutWeak)
   return known?.includes("*") === true || known?.includes(withoutWeak(etag)) === true
 }
@@ -110,7 +111,7 @@ export const unlessKnown = <E, R>(
 ): Effect.Effect<HttpServerResponse.HttpServerResponse, E, R | HttpServerRequest.HttpServerRequest> =>
   Effect.withFiber((fiber) => {
     const headers = versionHeaders(version)
-    return isKnown(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest), version)
+    return isKnown(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest), version.etag)
       ? Effect.succeed(HttpServerResponse.empty({ status: 304, headers }))
       : respond(headers)
   })

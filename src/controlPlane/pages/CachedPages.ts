@@ -3,7 +3,7 @@ import { createHash } from "node:crypto"
 import { brotliCompress, constants, gzip } from "node:zlib"
 import { Effect, Semaphore } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { acceptedEncodings } from "../http/conditional.ts"
+import { acceptedEncodings, isKnown } from "../http/conditional.ts"
 
 const hashOf = (body: Uint8Array, length: number): string =>
   createHash("sha256").update(body).digest("base64url").slice(0, length)
@@ -15,10 +15,6 @@ const etagOf = (body: Uint8Array): string => {
   known.set(body, etag)
   return etag
 }
-
-/** RFC 9110, section 13.1.2: a weak comparison with each tag; `*` matches all. */
-const names = (ifNoneMatch: string, etag: string): boolean =>
-  ifNoneMatch.split(",").some((tag) => tag.trim() === "*" || tag.trim().replace(/^W\//, "") === etag)
 
 /** Returns the headers that a 304 repeats. */
 const kept = ({ headers: { vary } }: HttpServerResponse.HttpServerResponse) =>
@@ -45,7 +41,7 @@ export const CachedPages = HttpRouter.middleware(
         if (response.status !== 200 || response.body._tag !== "Uint8Array") return response
         const etag = etagOf(response.body.body)
         const headers = { etag, "cache-control": response.headers["cache-control"] ?? "no-cache" }
-        if (names(request.headers["if-none-match"] ?? "", etag)) {
+        if (isKnown(request, etag)) {
           return HttpServerResponse.empty({ status: 304, headers: { ...kept(response), ...headers } })
         }
         const large =

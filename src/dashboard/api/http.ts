@@ -149,3 +149,36 @@ export const useReply = <A>(
 /** Reads a path, and again with each change of `again`. */
 export const useGet = <A>(path: string, ...again: ReadonlyArray<unknown>): Reply<A> | undefined =>
   useReply<A>((signal) => get<A>(path, signal), [path, ...again])
+
+/** Runs work every so many milliseconds while the page is visible, and once when it becomes visible again. */
+export const whileVisible = (every: number, work: () => Promise<void>): (() => void) => {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  let isRunning = false
+  let isEnded = false
+  const run = async () => {
+    if (isRunning || isEnded) return
+    isRunning = true
+    clearTimeout(timer)
+    if (!document.hidden) await work()
+    isRunning = false
+    if (!isEnded) timer = setTimeout(() => void run(), every)
+  }
+  const onVisible = () => {
+    if (!document.hidden) void run()
+  }
+  document.addEventListener("visibilitychange", onVisible)
+  timer = setTimeout(() => void run(), every)
+  return () => {
+    isEnded = true
+    clearTimeout(timer)
+    document.removeEventListener("visibilitychange", onVisible)
+  }
+}
+
+/** A number that grows every so many milliseconds while the page is visible, and a function that makes it grow now. */
+export const useTick = (every: number): readonly [number, () => void] => {
+  const [tick, setTick] = useState(0)
+  const grow = () => setTick((before) => before + 1)
+  useEffect(() => whileVisible(every, async () => grow()), [every])
+  return [tick, grow]
+}

@@ -1,10 +1,9 @@
 import type { ComponentChildren } from "preact"
-import { segment, useGet } from "../api/http.ts"
+import { segment, useGet, useTick } from "../api/http.ts"
 import type { AuditEntry } from "../api/types.ts"
 import type { View } from "../dom/el.ts"
 import { counted, dateTime } from "../dom/format.ts"
 import { isLoaded, nameOf } from "../state/servers.ts"
-import { useTick } from "../state/whileVisible.ts"
 import { eventItem, serverLink } from "./eventList.tsx"
 import { drawReply } from "./parts.tsx"
 

@@ -89,7 +89,7 @@ export const valueOf = ({ kind, unit }: Field, text: string): unknown => {
     case "amount":
       return numberIn(text, unit)
     case "names":
-      return text.split(/[\s,]+/)
+      return text.split(/[\s,]+/).filter((word) => word !== "")
     case "pairs":
       return pairsOf(text)
     case "configs":

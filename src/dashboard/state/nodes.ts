@@ -1,9 +1,8 @@
 /** The nodes with their load, which no stream has: they are read every few seconds while the page is visible. */
 import { signal } from "@preact/signals"
-import { get, segment } from "../api/http.ts"
+import { get, segment, whileVisible } from "../api/http.ts"
 import type { NodeDetail } from "../api/types.ts"
 import { reconnect, suspectDead } from "./live.ts"
-import { whileVisible } from "./whileVisible.ts"
 
 const EVERY = 5000
 

@@ -1,9 +1,8 @@
 /** All servers of the list, and the work that keeps them up to date. */
 import { signal } from "@preact/signals"
-import { get, request, type Success, segment } from "../api/http.ts"
+import { get, request, type Success, segment, whileVisible } from "../api/http.ts"
 import type { Server } from "../api/types.ts"
 import { LIST_FIELDS, type Row, rowOf, titleOf } from "./rows.ts"
-import { whileVisible } from "./whileVisible.ts"
 
 /** Servers that the page holds at most; beyond them, filters are sent to the service. */
 export const MOST = 20_000

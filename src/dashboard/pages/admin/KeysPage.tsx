@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import { request, segment, useGet } from "../../api/http.ts"
+import { request, segment, useGet, useTick } from "../../api/http.ts"
 import { caller, limitsOf, quotaText } from "../../api/session.ts"
 import type { Key, KeyScope, NamedQuota, Right } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
@@ -16,7 +16,6 @@ import {
   shownSecret,
   status
 } from "../../parts/parts.tsx"
-import { useTick } from "../../state/whileVisible.ts"
 
 const EVERY = 15_000
 

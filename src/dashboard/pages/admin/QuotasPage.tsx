@@ -1,4 +1,4 @@
-import { request, segment, useGet } from "../../api/http.ts"
+import { request, segment, useGet, useTick } from "../../api/http.ts"
 import { amounts } from "../../api/session.ts"
 import type { NamedQuota } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
@@ -6,7 +6,6 @@ import { counted } from "../../dom/format.ts"
 import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { bodyOf, field, useForm } from "../../parts/form.tsx"
 import { action, adminHead, drawReply, empty, listing } from "../../parts/parts.tsx"
-import { useTick } from "../../state/whileVisible.ts"
 
 const EVERY = 15_000
 

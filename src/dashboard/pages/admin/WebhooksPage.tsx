@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
-import { request, segment, useGet } from "../../api/http.ts"
+import { request, segment, useGet, useTick } from "../../api/http.ts"
 import type { Webhook, WebhookDelivery, WebhookTopic } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { count, counted, dateTime } from "../../dom/format.ts"
@@ -20,7 +20,6 @@ import {
   status
 } from "../../parts/parts.tsx"
 import { done, failed } from "../../state/notices.ts"
-import { useTick } from "../../state/whileVisible.ts"
 
 const colours = { active: "running", retrying: "starting", parked: "unknown" } as const
 

@@ -1,10 +1,9 @@
 import { useState } from "preact/hooks"
-import { useGet } from "../../api/http.ts"
+import { useGet, useTick } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Rollout } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { action, drawReply, empty, pageHead } from "../../parts/parts.tsx"
-import { useTick } from "../../state/whileVisible.ts"
 import { showNewRollout } from "./newRollout.tsx"
 import { isUnfinished, RolloutCard } from "./RolloutCard.tsx"
 

@@ -1,10 +1,9 @@
 import type { ComponentChildren } from "preact"
-import { type Reply, segment, useGet } from "../../api/http.ts"
+import { type Reply, segment, useGet, useTick } from "../../api/http.ts"
 import type { InstallReport, InstallStep, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { percent, shortDuration } from "../../dom/format.ts"
 import { drawReply } from "../../parts/parts.tsx"
-import { useTick } from "../../state/whileVisible.ts"
 
 const meanings: Readonly<Record<InstallStep["name"], string>> = {
   place: "Choose a node",

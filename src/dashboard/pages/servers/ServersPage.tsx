@@ -1,17 +1,113 @@
 import { useSignalEffect } from "@preact/signals"
-import { whyNot } from "../../api/session.ts"
-import type { View } from "../../dom/el.ts"
+import { whyNoPower, whyNot } from "../../api/session.ts"
+import type { Power } from "../../api/types.ts"
+import { classes, type View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { empty } from "../../parts/parts.tsx"
+import { icon } from "../../dom/icons.tsx"
+import { askBeforeEnd, Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
+import { field, useForm } from "../../parts/form.tsx"
+import { action, empty } from "../../parts/parts.tsx"
+import { actOnMany } from "../../state/actions.ts"
 import { clearFilter, filter, isFiltered } from "../../state/filter.ts"
-import { listed, retain } from "../../state/listed.ts"
+import { clearSelection, listed, retain, selectAll, selection } from "../../state/listed.ts"
 import { areNodesLoaded, nodes } from "../../state/nodes.ts"
 import { addressOf, go } from "../../state/router.ts"
+import { titleOf } from "../../state/rows.ts"
 import { isCut, isLoaded, MOST, membership, rows } from "../../state/servers.ts"
 import { NodeStrip } from "../NodesPage.tsx"
-import { BulkBar } from "./BulkBar.tsx"
+import { showNewRollout } from "../rollouts/newRollout.tsx"
 import { ServerTable } from "./ServerTable.tsx"
 import { Toolbar } from "./Toolbar.tsx"
+
+const NAMED = 50
+
+/** The confirmation of a deletion: it names what is destroyed. */
+const ConfirmDeletion = ({ ids }: { readonly ids: ReadonlyArray<string> }): View => {
+  const { inputs, texts } = useForm()
+  const found = ids.flatMap((id) => rows.get(id) ?? [])
+  const up = found.filter(({ status }) => status !== "offline" && status !== "installing").length
+  const wanted = String(ids.length)
+  const isReady = ids.length === 1 || texts.typed === wanted
+  return (
+    <Dialog title={`Delete ${counted(ids.length, "server")}?`}>
+      <p>
+        {"Their files, worlds and consoles are destroyed, and their addresses become free. "}
+        {up > 0 && <strong>{`${up} of them ${up === 1 ? "is" : "are"} up and will be stopped. `}</strong>}This
+        cannot be undone.
+      </p>
+      <ul class="doomed" tabIndex={0} aria-label="Servers that are deleted">
+        {found.slice(0, NAMED).map((row) => (
+          <li key={row.id}>
+            <span class={classes("dot", `is-${row.status}`)} aria-hidden="true" />
+            <span class="doomed-name">{titleOf(row)}</span>
+            <code>{row.id}</code>
+            <span class="muted">{`${row.blueprint_id} on ${row.node_name}`}</span>
+          </li>
+        ))}
+        {found.length > NAMED && <li>{`and ${counted(found.length - NAMED, "other")}`}</li>}
+      </ul>
+      {ids.length > 1 && inputs([field("number", "typed", `Type ${wanted} to confirm`)])}
+      {dialogActions(
+        {
+          text: `Delete ${counted(ids.length, "server")}`,
+          class: "danger",
+          whyNot: isReady ? undefined : `Type ${wanted} first.`,
+          onClick: () => {
+            clearSelection()
+            void actOnMany(ids, "delete")
+          }
+        },
+        "Keep them"
+      )}
+    </Dialog>
+  )
+}
+
+const powers: ReadonlyArray<readonly [Power, string, "play" | "stop" | "restart"]> = [
+  ["start", "Start", "play"],
+  ["stop", "Stop", "stop"],
+  ["restart", "Restart", "restart"]
+]
+
+const BulkBar = (): View | null => {
+  const ids = [...selection.value]
+  if (ids.length === 0) return null
+  return (
+    <div class="across bulk" role="toolbar" aria-label="Actions on the selected servers">
+      <span class="bulk-count" role="status">{`${counted(ids.length, "server")} selected`}</span>
+      {ids.length < listed.value.length && (
+        <button type="button" class="link" onClick={selectAll}>{`Select all ${listed.value.length}`}</button>
+      )}
+      <span class="bulk-line" aria-hidden="true" />
+      {powers.map(([power, text, name]) =>
+        action({
+          text,
+          icon: name,
+          class: "ghost",
+          whyNot: whyNoPower(power),
+          onClick: () => askBeforeEnd(ids, power, () => void actOnMany(ids, power))
+        })
+      )}
+      {action({
+        text: "Roll out…",
+        icon: "layers",
+        class: "ghost",
+        whyNot: whyNot("change"),
+        onClick: () => showNewRollout(ids)
+      })}
+      {action({
+        text: "Delete",
+        icon: "trash",
+        class: "ghost is-dangerous",
+        whyNot: whyNot("delete"),
+        onClick: () => openDialog(<ConfirmDeletion ids={ids} />)
+      })}
+      <button type="button" class="ghost square" aria-label="Clear the selection" onClick={clearSelection}>
+        {icon("close")}
+      </button>
+    </div>
+  )
+}
 
 const create = () => (
   <button type="button" class="primary" onClick={() => go(addressOf.new)}>
