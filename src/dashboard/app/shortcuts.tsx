@@ -1,4 +1,4 @@
-import { caller } from "../api/session.ts"
+import { key as sessionKey } from "../api/http.ts"
 import { Dialog, openDialog } from "../parts/Dialog.tsx"
 import { listAddress } from "../state/filter.ts"
 import { addressOf, go, route } from "../state/router.ts"
@@ -53,7 +53,7 @@ const places: Readonly<Record<string, () => string>> = {
 let isAfterG = false
 
 const onKeyDown = (event: KeyboardEvent): void => {
-  if (caller.value === undefined || event.ctrlKey || event.metaKey || event.altKey) return
+  if (sessionKey.value === undefined || event.ctrlKey || event.metaKey || event.altKey) return
   if (document.querySelector("dialog[open]") !== null) return
   if (isTyping(event.target)) return
   // Caps Lock and Shift change letters only.
