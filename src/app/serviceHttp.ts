@@ -52,7 +52,7 @@ import { RevokedNodes } from "../controlPlane/servers/controllers/revokedNodes.t
 import { ServersHandlers } from "../controlPlane/servers/http.ts"
 import { ServerIndex } from "../controlPlane/servers/list/ServerIndex.ts"
 import { NodeHandlers } from "../controlPlane/servers/nodeHttp.ts"
-import { RolloutsHandlers } from "../controlPlane/servers/rollouts/rolloutHttp.ts"
+import { RolloutsHandlers } from "../controlPlane/servers/rollouts/Rollouts.ts"
 import { WebhooksHandlers } from "../controlPlane/webhooks/http.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import { leanRequests } from "../shared/net/requestServices.ts"

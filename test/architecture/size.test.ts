@@ -17,7 +17,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/keys": 848,
   "src/controlPlane/nodes": 3785,
   "src/controlPlane/pages": 773,
-  "src/controlPlane/servers": 7991,
+  "src/controlPlane/servers": 8015,
   "src/controlPlane/store": 6337,
   "src/controlPlane/webhooks": 915,
   "src/daemon": 989,

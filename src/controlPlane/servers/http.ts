@@ -25,12 +25,11 @@ import { limitResponse } from "../http/rateLimit.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { requireRight, rightOfPower } from "../http/rights.ts"
 import { CurrentSlsRequest, slsPhase } from "../http/sls.ts"
-import { makeBulk } from "./bulk.ts"
 import type { ListRequest } from "./list/listQuery.ts"
 import { linePage, logPage, newestLines, parseInclude, parseListQuery } from "./list/listQuery.ts"
 import { LONGEST_WHOLE } from "./list/ServerIndex.ts"
 import { has, type Include, includeOf, plain } from "./list/summary.ts"
-import { ServerManager } from "./ServerManager.ts"
+import { makeBulk, ServerManager } from "./ServerManager.ts"
 import type { WaitTarget } from "./waiting.ts"
 
 /** The longest line that a daemon keeps, in bytes. */

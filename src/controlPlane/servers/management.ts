@@ -71,37 +71,16 @@ const checkWait = (
     : Effect.void
 }
 
-/**
- * The routes that call a server's node (spec 3.9). They check existence (404), then state (409), then call (503,
- * 502). Only the node's reports change the status.
- */
-export const makeManagement = Effect.gen(function* () {
+/** Carries out power actions (spec 3.5). */
+const makePower = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
-  const progresses = yield* InstallProgresses
   const noteStop = yield* makeNoteStop
   const deliver = yield* makeDeliver
   const waitForReport = yield* makeWaitForReport
-  const { call, recordOf, refuse, refuseMoving } = yield* makeNodeCalls
-  const { failAway, failWith, unavailableReason } = yield* makeNodeErrors
-
-  const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
-    Effect.flatMap(recordOf(id), (record) => call(record, use))
-
-  const lines = Effect.fnUntraced(function* (
-    id: ServerId,
-    use: (daemon: Daemon) => Effect.Effect<ConsolePage, DaemonError>
-  ) {
-    const record = yield* recordOf(id)
-    return yield* call(record, (daemon) =>
-      Effect.catchIf(
-        use(daemon),
-        (error) => isUnknownToNode(error) && !isFinished(record.install),
-        () => Effect.succeed(noLines)
-      )
-    )
-  })
+  const { call, recordOf, refuse } = yield* makeNodeCalls
+  const { failAway, failWith } = yield* makeNodeErrors
 
   const callPower = (
     record: ServerRecord,
@@ -189,7 +168,7 @@ export const makeManagement = Effect.gen(function* () {
   const startAfterStop = <A, E>(id: ServerId, started: Effect.Effect<A, E>) =>
     locks.withLock(id)(Effect.tap(started, () => lifecycle.stopDelivered(id)))
 
-  const power = Effect.fn("ServerManager.power")(function* (
+  return Effect.fn("ServerManager.power")(function* (
     id: ServerId,
     action: PowerAction,
     wait_seconds?: number
@@ -202,6 +181,34 @@ export const makeManagement = Effect.gen(function* () {
       : acting
     if (sequence !== undefined) yield* waitForReport(record, sequence)
     else if (isSettled(record, action)) yield* auditUnchanged
+  })
+})
+
+/**
+ * The routes that call a server's node (spec 3.9). They check existence (404), then state (409), then call (503,
+ * 502). Only the node's reports change the status.
+ */
+export const makeManagement = Effect.gen(function* () {
+  const progresses = yield* InstallProgresses
+  const waitForReport = yield* makeWaitForReport
+  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { failAway, unavailableReason } = yield* makeNodeErrors
+
+  const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
+    Effect.flatMap(recordOf(id), (record) => call(record, use))
+
+  const lines = Effect.fnUntraced(function* (
+    id: ServerId,
+    use: (daemon: Daemon) => Effect.Effect<ConsolePage, DaemonError>
+  ) {
+    const record = yield* recordOf(id)
+    return yield* call(record, (daemon) =>
+      Effect.catchIf(
+        use(daemon),
+        (error) => isUnknownToNode(error) && !isFinished(record.install),
+        () => Effect.succeed(noLines)
+      )
+    )
   })
 
   const commands = Effect.fn("ServerManager.commands")(function* (
@@ -246,7 +253,7 @@ export const makeManagement = Effect.gen(function* () {
      * @param wait_seconds default: the stop timeout of the server
      * @error Forbidden `wait_seconds` is below the stop timeout, and the caller may not kill
      */
-    power,
+    power: yield* makePower,
     commands,
     reset,
     install,

@@ -93,14 +93,12 @@ const makeCallerChecks = Effect.gen(function* () {
 
 type CallerChecks = Effect.Success<typeof makeCallerChecks>
 
-/** The routes that change the definition of a server (spec 3.12). */
-export const makeRedefining = Effect.gen(function* () {
-  const blueprints = yield* BlueprintStore
+/** The checks and writes that the routes share. */
+const makeRedefine = Effect.gen(function* () {
   const lifecycle = yield* ServerLifecycle
-  const locks = yield* ServerLocks
   const deliver = yield* makeDeliver
   const { call, recordOf, refuseMoving } = yield* makeNodeCalls
-  const { failAway, failWith } = yield* makeNodeErrors
+  const { failAway } = yield* makeNodeErrors
   const checkOverrides = yield* makeOverridesCheck
 
   /** Checks that the caller may give a server another definition of its overrides. */
@@ -145,6 +143,83 @@ export const makeRedefining = Effect.gen(function* () {
     const { before, record: after } = yield* lifecycle.redefine(id, by)
     if (before !== after && after.redefinition?.delivered === false) yield* send(after)
   }, Effect.uninterruptible)
+
+  return { checkKept, checkNode, redefine }
+})
+
+/** Installs servers again. */
+const makeReinstall = Effect.gen(function* () {
+  const blueprints = yield* BlueprintStore
+  const lifecycle = yield* ServerLifecycle
+  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { failAway, failWith } = yield* makeNodeErrors
+  const { checkKept, checkNode, redefine } = yield* makeRedefine
+
+  /** Returns today's definition of a server to reinstall, unless the record keeps its definition. */
+  const otherDefinition = Effect.fnUntraced(function* (
+    record: ServerRecord,
+    which: ReinstallDefinition | undefined
+  ) {
+    if (which === "kept") return undefined
+    const resolved = blueprints.resolve(record.blueprint_id, record.overrides ?? {})
+    const today =
+      which === "today"
+        ? yield* resolved
+        : yield* Effect.option(resolved).pipe(Effect.map(Option.getOrUndefined))
+    if (today === undefined || isDeepStrictEqual(today, record.definition)) return undefined
+    yield* checkNode(record)
+    return today
+  })
+
+  /** Changes the record first, so that no report precedes it. The {@link Provisioner} continues after a crash. */
+  return Effect.fn("ServerManager.reinstall")(function* (
+    id: ServerId,
+    which: ReinstallDefinition | undefined
+  ): Effect.fn.Return<void, NodeCallError | Forbidden> {
+    const record = yield* recordOf(id)
+    yield* refuseMoving(id)
+    if (record.status === "unknown") return yield* failAway(record)
+    if (record.status !== "offline") return yield* notOffline(record)
+    const definition = yield* otherDefinition(record, which)
+    if (definition !== undefined) {
+      const check = yield* makeCallerChecks
+      const by = Effect.fnUntraced(function* (now: ServerRecord) {
+        yield* checkKept(check, now, definition)
+        yield* check.save(now, definition)
+        return { definition, reinstall: true, quotas: check.quotas } satisfies NewDefinition
+      })
+      return yield* redefine(id, by)
+    }
+    const daemon = yield* call(record, Effect.succeed)
+    yield* Effect.uninterruptibleMask((restore) =>
+      Effect.gen(function* () {
+        const before = yield* lifecycle.reinstall(id)
+        yield* restore(daemon.reinstall(id)).pipe(
+          // If the node has lost the server, the controller creates it there again.
+          Effect.catchIf(isUnknownToNode, () => Effect.void),
+          Effect.tapError(() =>
+            Effect.catch(lifecycle.undoReinstall(before), (error) =>
+              Effect.logWarning(`a refused reinstallation was not undone: ${error.detail}`).pipe(
+                Effect.annotateLogs(logFields(before))
+              )
+            )
+          ),
+          Effect.catch((error) => failWith(before, error))
+        )
+      })
+    )
+  })
+})
+
+/** The routes that change the definition of a server (spec 3.12). */
+export const makeRedefining = Effect.gen(function* () {
+  const blueprints = yield* BlueprintStore
+  const lifecycle = yield* ServerLifecycle
+  const locks = yield* ServerLocks
+  const checkOverrides = yield* makeOverridesCheck
+  const { recordOf } = yield* makeNodeCalls
+  const { checkKept, redefine } = yield* makeRedefine
+  const reinstall = yield* makeReinstall
 
   const patch = Effect.fn("ServerManager.patch")(function* (
     id: ServerId,
@@ -199,61 +274,6 @@ export const makeRedefining = Effect.gen(function* () {
       yield* locks.withLock(id)(redefine(id, by))
     }
     return upgrade
-  })
-
-  /** Returns today's definition of a server to reinstall, unless the record keeps its definition. */
-  const otherDefinition = Effect.fnUntraced(function* (
-    record: ServerRecord,
-    which: ReinstallDefinition | undefined
-  ) {
-    if (which === "kept") return undefined
-    const resolved = blueprints.resolve(record.blueprint_id, record.overrides ?? {})
-    const today =
-      which === "today"
-        ? yield* resolved
-        : yield* Effect.option(resolved).pipe(Effect.map(Option.getOrUndefined))
-    if (today === undefined || isDeepStrictEqual(today, record.definition)) return undefined
-    yield* checkNode(record)
-    return today
-  })
-
-  /** Changes the record first, so that no report precedes it. The {@link Provisioner} continues after a crash. */
-  const reinstall = Effect.fn("ServerManager.reinstall")(function* (
-    id: ServerId,
-    which: ReinstallDefinition | undefined
-  ): Effect.fn.Return<void, NodeCallError | Forbidden> {
-    const record = yield* recordOf(id)
-    yield* refuseMoving(id)
-    if (record.status === "unknown") return yield* failAway(record)
-    if (record.status !== "offline") return yield* notOffline(record)
-    const definition = yield* otherDefinition(record, which)
-    if (definition !== undefined) {
-      const check = yield* makeCallerChecks
-      const by = Effect.fnUntraced(function* (now: ServerRecord) {
-        yield* checkKept(check, now, definition)
-        yield* check.save(now, definition)
-        return { definition, reinstall: true, quotas: check.quotas } satisfies NewDefinition
-      })
-      return yield* redefine(id, by)
-    }
-    const daemon = yield* call(record, Effect.succeed)
-    yield* Effect.uninterruptibleMask((restore) =>
-      Effect.gen(function* () {
-        const before = yield* lifecycle.reinstall(id)
-        yield* restore(daemon.reinstall(id)).pipe(
-          // If the node has lost the server, the controller creates it there again.
-          Effect.catchIf(isUnknownToNode, () => Effect.void),
-          Effect.tapError(() =>
-            Effect.catch(lifecycle.undoReinstall(before), (error) =>
-              Effect.logWarning(`a refused reinstallation was not undone: ${error.detail}`).pipe(
-                Effect.annotateLogs(logFields(before))
-              )
-            )
-          ),
-          Effect.catch((error) => failWith(before, error))
-        )
-      })
-    )
   })
 
   return {

@@ -7,8 +7,7 @@ import {
   type Principal,
   ServerAccess
 } from "../../../src/controlPlane/http/Principal.ts"
-import { makeBulk } from "../../../src/controlPlane/servers/bulk.ts"
-import { ServerManager } from "../../../src/controlPlane/servers/ServerManager.ts"
+import { makeBulk, ServerManager } from "../../../src/controlPlane/servers/ServerManager.ts"
 
 const caller: Principal = { key_id: "k", name: "k", scope: "Operator" }
 
