@@ -31,27 +31,26 @@ const TRIAL_ROOM = 8 * TRIAL_BYTES
 const UNPRIVILEGED_UID = 65534
 const PROBE = ".probe-quota-"
 
-export interface ProjectQuota {
-  /** Whether the quota applies to root. On ext4 it does so only in an overlay; in containers no process is root. */
-  readonly stopsRoot: boolean
-  begin(folder: string, project: number): Effect.Effect<void, IoError>
-  /** Sets the limit of a project in bytes, and the limit of its files by `fileLimit`. 0 removes both. */
-  limit(project: number, bytes: number): Effect.Effect<void, IoError>
-}
-
 export const newProject = (taken: ReadonlySet<number>): number => {
   let project = randomInt(FIRST, LAST)
   while (taken.has(project)) project = project === LAST ? FIRST : project + 1
   return project
 }
 
-const quotaAt = (mountpoint: string): Omit<ProjectQuota, "stopsRoot"> => ({
-  begin: (folder, project) => run("set the project", ["chattr", "-p", String(project), "+P", "--", folder]),
-  limit: (project, bytes) => {
+const quotaAt = (mountpoint: string) => ({
+  begin: (folder: string, project: number) =>
+    run("set the project", ["chattr", "-p", String(project), "+P", "--", folder]),
+  /** Sets the limit of a project in bytes, and the limit of its files by `fileLimit`. 0 removes both. */
+  limit: (project: number, bytes: number) => {
     const most = ["0", String(Math.ceil(bytes / 1024)), "0", String(fileLimit(bytes))]
     return run("set the quota", ["setquota", "-P", String(project), ...most, mountpoint])
   }
 })
+
+type Quota = ReturnType<typeof quotaAt>
+
+/** `stopsRoot`: whether it applies to root. On ext4 it does so only in an overlay; in containers no process is root. */
+export type ProjectQuota = Quota & { readonly stopsRoot: boolean }
 
 /** Writes three times the limit, as another user if one is given; returns whether the write was stopped. */
 const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid: number | undefined) {
@@ -71,7 +70,7 @@ const needRoom = Effect.fnUntraced(function* (folder: string) {
   return yield* new IoError({ code: "ENOSPC", message: "project quotas cannot be tried: disk full" })
 })
 
-const testQuota = Effect.fnUntraced(function* (quota: Omit<ProjectQuota, "stopsRoot">, folder: string) {
+const testQuota = Effect.fnUntraced(function* (quota: Quota, folder: string) {
   const project = newProject(new Set())
   yield* quota.begin(folder, project)
   yield* Effect.acquireRelease(quota.limit(project, TRIAL_BYTES), () =>

@@ -57,12 +57,6 @@ export const unnamedFiles = Effect.fnUntraced(function* (
   return size
 })
 
-export interface DiskUsage {
-  readonly disk_bytes: number
-  /** The files above the base and volumes, or all of a copied instance, whose shared blocks have no owner. */
-  readonly overlay_bytes: number
-}
-
 export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({
   bytes: sizes.reduce((total, { bytes }) => total + bytes, 0),
   entries: sizes.reduce((total, { entries }) => total + entries, 0),
@@ -107,6 +101,7 @@ export const ownSize = Effect.fnUntraced(function* (
   return yield* treeSize(files, changedSince, new Set(plan.shared.map(({ parts }) => join(files, ...parts))))
 })
 
+/** `overlay_bytes`: the files above base and volumes, or all of a copied instance, whose shared blocks have no owner. */
 export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: FilePlan) {
   const tree = join(folder, TREE)
   const record = yield* readTreeRecord(tree)
@@ -121,3 +116,4 @@ export const diskUsage = Effect.fnUntraced(function* (folder: string, plan: File
   ])
   return { disk_bytes: bytes, overlay_bytes: own.bytes }
 })
+export type DiskUsage = Effect.Success<ReturnType<typeof diskUsage>>

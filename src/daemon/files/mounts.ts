@@ -1,8 +1,7 @@
 /** The mounts of instances, by the helper if it maps owners, else by `mount` (util-linux). Needs CAP_SYS_ADMIN. */
-import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "node:fs"
+import { type BigIntStats, constants } from "node:fs"
 import { Effect } from "effect"
-import { inScope } from "../../shared/work/inScope.ts"
-import { IoError, io, ioSync, mountsAt, openFile } from "../disk/fsio.ts"
+import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
 import { Helper, type Program, repeatable } from "../helper/Helper.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
@@ -100,16 +99,6 @@ export const openToMount = Effect.fnUntraced(function* (path: string) {
     fd: handle.fd,
     stats: yield* io(`stat ${path}`, () => handle.stat({ bigint: true }))
   }
-  return open
-})
-
-/** As {@link openToMount}, for folders of this service; see {@link ioSync}. */
-export const openOwnToMount = Effect.fnUntraced(function* (path: string) {
-  const fd = yield* inScope(
-    ioSync(`open ${path}`, () => openSync(path, TO_MOUNT)),
-    (opened) => Effect.sync(() => closeSync(opened))
-  )
-  const open: OpenPath = { fd, stats: yield* ioSync(`stat ${path}`, () => fstatSync(fd, { bigint: true })) }
   return open
 })
 

@@ -9,7 +9,7 @@ import { type FilePlan, isAbove } from "../../contract/domain/filePlan.ts"
 import { IoError, io, ioSync, lstatSync, makeFolder, orMissing, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyOpened } from "./copyTree.ts"
-import { type Mounter, type OverlayLayers, openOwnToMount, openToMount } from "./mounts.ts"
+import { type Mounter, type OverlayLayers, openToMount } from "./mounts.ts"
 import { isUniform, makeLike, ownerOf, shownTo } from "./owners.ts"
 import { type FileSources, kindAt, makeTarget, openSource, type Source, templateSource } from "./sources.ts"
 import type { Nested, TreeLayer, TreeRecord } from "./treeRecord.ts"
@@ -61,12 +61,6 @@ const folderOf = (layer: TreeLayer, tree: string, record: Pick<TreeRecord, "base
   return { root, path: join(root, ...layer.parts) }
 }
 
-/** Volumes may be on disks of operators; see `ioSync`. */
-const realPath = (what: string, path: string, of: TreeLayer["of"]) =>
-  (of === "volumes" ? io(what, () => realpath(path)) : ioSync(what, () => fs.realpathSync.native(path))).pipe(
-    orMissing(undefined)
-  )
-
 const openLayer = Effect.fnUntraced(function* (
   layer: TreeLayer,
   tree: string,
@@ -81,12 +75,10 @@ const openLayer = Effect.fnUntraced(function* (
     message: layer.of === "volumes" ? `${what} is missing` : "the base folder of the server is missing",
     next: layer.of === "volumes" ? "restore it" : "reinstall it"
   })
-  const top = yield* realPath(what, root, layer.of)
-  const real = path === root ? top : yield* realPath(what, path, layer.of)
+  const top = yield* io(what, () => realpath(root)).pipe(orMissing(undefined))
+  const real = path === root ? top : yield* io(what, () => realpath(path)).pipe(orMissing(undefined))
   if (top === undefined || real === undefined) return yield* missing
-  const source: Source = { real, roots: [top], what }
-  const open = layer.of === "volumes" ? openToMount : openOwnToMount
-  const { folder, handle } = yield* openSource(source, open)
+  const { folder, handle } = yield* openSource({ real, roots: [top], what })
   return folder ? handle : yield* missing
 })
 
@@ -133,8 +125,8 @@ export const mountTree = Effect.fnUntraced(function* (
   ) {
     const layers: OverlayLayers = {
       lower: yield* Effect.forEach(lower, open),
-      upper: yield* openOwnToMount(join(own, "upper")),
-      work: yield* openOwnToMount(join(own, "work"))
+      upper: yield* openToMount(join(own, "upper")),
+      work: yield* openToMount(join(own, "work"))
     }
     return { target, layers }
   })

@@ -175,11 +175,8 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, sources: File
 })
 
 /** Opens the source of a mount for the scope, and checks it again: a link may have replaced a parent folder. */
-export const openSource = Effect.fnUntraced(function* (
-  { real, roots, what }: Source,
-  open: typeof openToMount = openToMount
-) {
-  const handle = yield* open(real)
+export const openSource = Effect.fnUntraced(function* ({ real, roots, what }: Source) {
+  const handle = yield* openToMount(real)
   const { stats } = handle
   if (!stats.isDirectory() && !stats.isFile())
     return yield* missingSource(`${what}: neither a file nor a folder`, "replace it")

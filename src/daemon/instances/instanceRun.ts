@@ -21,11 +21,19 @@ import {
 } from "../state/InstanceState.ts"
 import { launch, prepare } from "./launcher.ts"
 import { type Ending, type EndOptions, recordEnd, writeEnd, writeLine } from "./processEnded.ts"
-import { askToStop, endStart, withStatus } from "./processStop.ts"
 import { refusals } from "./refusals.ts"
 import { addressWarning } from "./serverWarnings.ts"
 import type { Serving } from "./serving.ts"
-import { findOnlineSignal, INTERRUPT_TIMEOUT, type RunEvent, type WatchedRun, watchRun } from "./watchRun.ts"
+import {
+  askToStop,
+  endStart,
+  findOnlineSignal,
+  INTERRUPT_TIMEOUT,
+  type RunEvent,
+  type WatchedRun,
+  watchRun,
+  withStatus
+} from "./watchRun.ts"
 
 /** Discards lines; subscribers of the console still get them. */
 const noListener: LineListener = { wanted: () => false, onLines: () => Effect.void }

@@ -10,8 +10,7 @@ import { onlineMatcher } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
 import { instanceFolder } from "../files/sharedFiles.ts"
 import { type Busy, busyPorts, busyText } from "../host/busyPorts.ts"
-import { type LaunchPlan, launchPlan, specFor } from "../runtime/launchPlan.ts"
-import type { RunUser, SharedFolder } from "../runtime/Runtime.ts"
+import { launchPlan, specFor } from "../runtime/launchPlan.ts"
 import type { InstanceState } from "../state/InstanceState.ts"
 import { warnInInstallLog } from "./installLog.ts"
 import { refusals } from "./refusals.ts"
@@ -88,14 +87,6 @@ export const ensurePorts = Effect.fnUntraced(function* ({ file, folder, replaceP
   }
 })
 
-interface Prepared {
-  readonly plan: LaunchPlan
-  readonly shared: ReadonlyArray<SharedFolder>
-  readonly user: RunUser | undefined
-  /** The offset in the console at which the output will begin. */
-  readonly log_offset: number
-}
-
 /** The longest pause after a start that failed on its config files, in milliseconds. */
 const MAX_PAUSE = 30_000
 
@@ -160,13 +151,19 @@ export const prepare = Effect.fnUntraced(function* (it: Serving) {
   yield* Effect.mapError(files.copyAtStart(folder, spec), ofNode)
   yield* warnInInstallLog(folder, yield* patchConfigs(it, definition.configs, plan.context))
   const log_offset = yield* Effect.mapError(it.console().begin, ofNode)
-  return { plan, shared, user, log_offset } satisfies Prepared
+  return {
+    plan,
+    shared,
+    user,
+    /** The offset in the console at which the output will begin. */
+    log_offset
+  }
 })
 
 /** Launches the process; `token` names the run. */
 export const launch = (
   { file, folder, runtime, sources }: Serving,
-  { plan, shared, user }: Prepared,
+  { plan, shared, user }: Effect.Success<ReturnType<typeof prepare>>,
   token: string
 ) => {
   const { allocations, definition, id } = file.get().spec

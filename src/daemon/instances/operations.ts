@@ -28,10 +28,9 @@ import {
 } from "./instanceRun.ts"
 import { beginWork, interruptWork, workDone } from "./instanceWork.ts"
 import { canStartInTurn, type InstanceAction, powerDecision } from "./powerDecision.ts"
-import { endProcess, killProcess, pause, unpause } from "./processStop.ts"
 import { serverUser } from "./serverUser.ts"
 import type { Serving } from "./serving.ts"
-import { type RunEvent, remainingMillis } from "./watchRun.ts"
+import { endProcess, killProcess, pause, type RunEvent, remainingMillis, unpause } from "./watchRun.ts"
 
 const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
 

@@ -1,11 +1,14 @@
+/** The watch over a run of an instance, and its stops and pauses. */
 import { watch } from "node:fs"
-import { Clock, Effect, Exit, Latch, Option, Scope } from "effect"
+import { Clock, Effect, Exit, Latch, Option, Schedule, Scope } from "effect"
 import type { ConsoleLog, LineListener } from "../console/ConsoleLog.ts"
 import type { Line } from "../console/lines.ts"
 import { type OnlineMatcher, SILENCE } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
-import type { ProcessExit } from "../runtime/exitReason.ts"
-import type { Run } from "../runtime/Runtime.ts"
+import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
+import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
+import { type InstanceState, type Intent, withReport } from "../state/InstanceState.ts"
+import type { Serving } from "./serving.ts"
 
 /** The interval between two reads of the console without a change event, in ms. */
 const POLL_INTERVAL = 1000
@@ -28,19 +31,6 @@ export type RunEvent =
 /** Returns the milliseconds until a time, at most the original duration, because the clock may have been set since. */
 export const remainingMillis = (until: number, seconds: number) =>
   Effect.map(Clock.currentTimeMillis, (now) => Math.min(Math.max(0, until - now), seconds * 1000))
-
-export interface WatchedRun {
-  readonly token: string
-  readonly run: Run
-  after(millis: number, event: Late): Effect.Effect<void>
-  /** Emits the event at a time, in ms since the epoch, see {@link remainingMillis}. */
-  at(until: number, seconds: number, event: Late): Effect.Effect<void>
-  inBackground(effect: Effect.Effect<void>): Effect.Effect<void>
-  /** Whether lines of output were delivered; only while the online signal is awaited. */
-  readonly hasPrinted: () => boolean
-  /** Stops watching and delivers the rest of the console; returns whether the online signal was seen. */
-  readonly close: Effect.Effect<boolean>
-}
 
 export interface WatchOptions {
   readonly token: string
@@ -168,19 +158,120 @@ export const watchRun = Effect.fnUntraced(function* (options: WatchOptions, pare
       Effect.asVoid
     )
 
-  const live: WatchedRun = {
+  return {
     token,
     run,
+    /** Whether lines of output were delivered; only while the online signal is awaited. */
     hasPrinted: () => printed,
     after,
-    at: (until, seconds, event) =>
+    /** Emits the event at a time, in ms since the epoch, see {@link remainingMillis}. */
+    at: (until: number, seconds: number, event: Late) =>
       Effect.flatMap(remainingMillis(until, seconds), (millis) => after(millis, event)),
-    inBackground: (effect) => Effect.asVoid(Effect.forkIn(effect, scope)),
+    inBackground: (effect: Effect.Effect<void>) => Effect.asVoid(Effect.forkIn(effect, scope)),
+    /** Stops watching and delivers the rest of the console; returns whether the online signal was seen. */
     close: Scope.close(scope, Exit.void).pipe(
       Effect.andThen(console.finish(listener)),
       orWarn,
       Effect.map(() => seen)
     )
   }
-  return live
+})
+export type WatchedRun = Effect.Success<ReturnType<typeof watchRun>>
+
+export const endStart = (it: Serving, exit?: Exit.Exit<unknown, unknown>) =>
+  Effect.suspend(() => {
+    const span = it.startSpan
+    it.startSpan = undefined
+    return span?.end(exit) ?? Effect.void
+  })
+
+/** Reports a status of the process. */
+export const withStatus = (it: Serving, status: "running" | "paused") =>
+  it.file
+    .update((state) => withReport(state, { type: "status", status, transient: false }))
+    .pipe(Effect.tap(() => endStart(it)))
+
+/** The pause between two attempts to stop a server whose engine is down. */
+const STOP_RETRY = Schedule.spaced(500)
+
+/** Returns the new intent: an accepted reset remains, else the latest request wins. */
+const intentOf = (state: InstanceState, type: Intent["type"], now: number, wait_seconds: number): Intent => {
+  const deadline = now + wait_seconds * 1000
+  return {
+    type: state.intent?.type === "reset" ? "reset" : type,
+    deadline: Math.min(deadline, state.intent?.deadline ?? deadline),
+    asked_at: state.intent?.asked_at ?? now
+  }
+}
+
+/** A server that cannot be asked is killed at its deadline. */
+const logNotStopped = ({ message, why }: ConsoleInputFailed) =>
+  Effect.logWarning(`the stop command failed: ${message}${why === "away" ? "; retrying" : ""}`)
+
+export const askToStop = Effect.fnUntraced(function* (
+  { file }: Serving,
+  { after, inBackground, run }: WatchedRun
+) {
+  const { stop_command } = file.get().spec.definition.process
+  if (run.beginning?.isOver() === false) return yield* run.kill // no process yet
+  if (run.interrupt !== undefined && isInterrupt(stop_command)) {
+    yield* Effect.catch(run.interrupt, logNotStopped)
+    return yield* after(INTERRUPT_TIMEOUT, "InterruptLate")
+  }
+  const method = stopMethod(stop_command)
+  if ("signal" in method) return yield* run.signal(method.signal)
+  const write = run.write(method.line)
+  const retried = Effect.retry(write, { schedule: STOP_RETRY, while: ({ why }) => why === "away" })
+  yield* Effect.catch(write, (error) =>
+    error.why === "away"
+      ? Effect.andThen(logNotStopped(error), inBackground(Effect.catch(retried, logNotStopped)))
+      : logNotStopped(error)
+  )
+})
+
+export const unpause = Effect.fnUntraced(function* (it: Serving) {
+  yield* withStatus(it, "running")
+  yield* it.live?.run.resume ?? Effect.void
+})
+
+export const pause = Effect.fnUntraced(function* (it: Serving) {
+  yield* withStatus(it, "paused")
+  yield* it.live?.run.pause ?? Effect.void
+})
+
+/** Asks the process to stop; kills it after the wait. */
+export const endProcess = Effect.fnUntraced(function* (
+  it: Serving,
+  type: Intent["type"],
+  wait_seconds: number
+) {
+  const { file, live } = it
+  const before = file.get().status
+  const now = yield* Clock.currentTimeMillis
+  if (before === "paused") yield* unpause(it)
+  const state = yield* file.update((current) => {
+    const intent = intentOf(current, type, now, wait_seconds)
+    // A stop cancels the start after a reset.
+    const requested = { ...current, intent, ...(type === "stop" ? { start_again: false } : {}) }
+    return before === "stopping"
+      ? requested
+      : withReport(requested, { type: "status", status: "stopping", transient: false })
+  })
+  if (live === undefined) return
+  if (before !== "stopping") yield* askToStop(it, live)
+  yield* live.at(state.intent?.deadline ?? now, wait_seconds, "StopLate")
+})
+
+/** @param accepted runs once the kill is recorded */
+export const killProcess = Effect.fnUntraced(function* (it: Serving, accepted: Effect.Effect<void>) {
+  const { file } = it
+  if (file.get().status === "paused") yield* unpause(it)
+  const now = yield* Clock.currentTimeMillis
+  yield* file.update((state) => ({
+    ...state,
+    intent: intentOf(state, "kill", now, 0),
+    start_again: false
+  }))
+  yield* accepted
+  yield* it.live?.run.kill ?? Effect.void
 })
