@@ -15,7 +15,7 @@ import { copyInto } from "./copyInside.ts"
 import { makeCreation } from "./createFiles.ts"
 import { beyond, type DiskLimits, diskLimit, openDiskLimits } from "./diskLimits.ts"
 import { besideSize, diskUsage, ownSize, sumOf } from "./diskUsage.ts"
-import { type FileContext, makePlanOf, makeVolumeWriters, present } from "./fileContext.ts"
+import { type FileContext, makePermits, makePlanOf, makeVolumeWriters, present } from "./fileContext.ts"
 import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
 import type { LayerFolders } from "./overlayTree.ts"
@@ -115,6 +115,7 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
   const planOf = makePlanOf(sources)
   const limits = yield* Effect.orDie(openDiskLimits(serversDir))
   const writers = makeVolumeWriters(sources)
+  const permits = makePermits()
   const locks = makeKeyedLock()
   const serial =
     <R extends ReadonlyArray<unknown>, A, E>(use: (folder: string, ...rest: R) => Effect.Effect<A, E>) =>
@@ -128,7 +129,7 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     shared: options.containers ?? false
   }).pipe(
     Effect.tap(({ strategy }) => Effect.logDebug(`instance files use ${strategy}`)),
-    Effect.map((storage) => makeOperations({ at, limits, planOf, storage, volumesUser, writers }))
+    Effect.map((storage) => makeOperations({ at, limits, permits, planOf, storage, volumesUser, writers }))
   )
   // A full disk hides the features of its file system: each use probes again.
   const operations = yield* foundOnce(serversDir, probe)

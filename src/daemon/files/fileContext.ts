@@ -134,7 +134,16 @@ export interface FileContext {
   readonly planOf: ReturnType<typeof makePlanOf>
   /** The user of containers, who owns the volumes that servers write. */
   readonly volumesUser: RunUser
+  readonly permits: Permits
 }
+
+export const makePermits = () => ({
+  /** Bounds the servers whose files are mounted at a time. */
+  mount: Semaphore.makeUnsafe(4),
+  /** A separate limit: a server whose files are ready does not wait for changes of owners. */
+  chown: Semaphore.makeUnsafe(4)
+})
+type Permits = ReturnType<typeof makePermits>
 
 export const sharedOwner = (
   { storage, volumesUser, writers }: FileContext,
@@ -148,11 +157,6 @@ export const sharedOwner = (
   writers: (real) => writers.writersOf(folder, real)
 })
 
-/** The servers whose files are mounted at a time. */
-const mountPermits = Semaphore.makeUnsafe(4)
-/** A separate limit: a server whose files are ready does not wait for changes of owners. */
-const chownPermits = Semaphore.makeUnsafe(4)
-
 /**
  * Mounts the files of a server, and returns the shared folders among them.
  * @param made the record of layers that were just made for the owner, with nothing mounted
@@ -165,7 +169,7 @@ export const present = Effect.fnUntraced(function* (
   user: RunUser | undefined,
   made?: TreeRecord
 ) {
-  const { at, limits, planOf, storage } = context
+  const { at, limits, permits, planOf, storage } = context
   const { binds, mapped } = storage
   yield* limits.confirm(folder, spec)
   const plan = yield* planOf(spec)
@@ -177,7 +181,7 @@ export const present = Effect.fnUntraced(function* (
   const foreign = owner === undefined || made !== undefined ? [] : yield* foreignParts(folder, files, owner)
   if (owner !== undefined && foreign.length > 0) {
     yield* unmountBelow(folder)
-    yield* chownPermits.withPermit(chownParts(foreign, owner))
+    yield* permits.chown.withPermit(chownParts(foreign, owner))
   }
   if (hasOwnUid) yield* makePassage(folder)
   if (record === undefined && !binds) {
@@ -201,7 +205,7 @@ export const present = Effect.fnUntraced(function* (
     return yield* share(files, shared, binds ? mounter : sharingFor(kind), to)
   }).pipe(
     Effect.scoped,
-    mountPermits.withPermit,
+    permits.mount.withPermit,
     Effect.onError(() => Effect.ignore(unmountBelow(folder)))
   )
 }, Effect.scoped)
