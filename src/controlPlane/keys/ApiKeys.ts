@@ -64,12 +64,12 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
       const compared = adminHash !== undefined && !(canBeGuessed && (yield* limited))
       if (compared && equalHashes(hash, adminHash)) return adminPrincipal
       if (!isWellFormed(key))
-        return yield* refuse(compared || adminHash === undefined ? "malformed" : "limited")
+        return yield* refuse(compared || adminHash === undefined ? "malformed_key" : "limited")
       const known = yield* cache.find(({ byHash }) => byHash.get(hash))
-      if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown")
+      if (known === undefined || !equalHashes(hash, known.record.hash)) return yield* refuse("unknown_key")
       const { id, revoked_at } = known.record
-      if (revoked_at !== null) return yield* refuse("revoked", id)
-      if (known.expiresAt <= (yield* Clock.currentTimeMillis)) return yield* refuse("expired", id)
+      if (revoked_at !== null) return yield* refuse("revoked_key", id)
+      if (known.expiresAt <= (yield* Clock.currentTimeMillis)) return yield* refuse("expired_key", id)
       const principal = principalOf(known)
       if (known.expiresAt === Number.POSITIVE_INFINITY) {
         const fresh = cache.fresh()
@@ -201,20 +201,14 @@ const adminPrincipal: Principal = { key_id: OUTSIDE_KEY, name: "APP_ADMIN_API_KE
 const equalHashes = (one: string, other: string): boolean =>
   one.length === other.length && timingSafeEqual(Buffer.from(one), Buffer.from(other))
 
-const counted = {
-  malformed: "malformed_key",
-  unknown: "unknown_key",
-  revoked: "revoked_key",
-  expired: "expired_key",
-  limited: "limited"
-} as const satisfies Record<string, AuthFailure>
+const messageOf = (why: AuthFailure) => `API key refused: ${why.replace("_key", "")}`
 
 const LOG_EVERY_MILLIS = 60_000
 
 /** Returns one response for every reason; the log has the reason and the key's id, once a minute. */
 const makeRefuse = () => {
   const ended = new Map<string, { loggedAt: number; refused: number }>()
-  const log = Effect.fnUntraced(function* (why: keyof typeof counted, key_id: string) {
+  const log = Effect.fnUntraced(function* (why: AuthFailure, key_id: string) {
     const now = yield* elapsedMillis
     const last = ended.get(key_id) ?? { loggedAt: Number.NEGATIVE_INFINITY, refused: 0 }
     ended.set(key_id, last)
@@ -223,11 +217,11 @@ const makeRefuse = () => {
     const { refused } = last
     last.loggedAt = now
     last.refused = 0
-    yield* Effect.logInfo(`API key refused: ${why}`).pipe(Effect.annotateLogs({ key_id, refused }))
+    yield* Effect.logInfo(messageOf(why)).pipe(Effect.annotateLogs({ key_id, refused }))
   })
-  return (why: keyof typeof counted, key_id?: string) =>
-    countAuthFailure(counted[why]).pipe(
-      Effect.andThen(key_id === undefined ? Effect.logDebug(`API key refused: ${why}`) : log(why, key_id)),
+  return (why: AuthFailure, key_id?: string) =>
+    countAuthFailure(why).pipe(
+      Effect.andThen(key_id === undefined ? Effect.logDebug(messageOf(why)) : log(why, key_id)),
       Effect.andThen(
         Effect.fail(
           new Unauthorized({

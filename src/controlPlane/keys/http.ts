@@ -10,7 +10,7 @@ import type { KeyRecord } from "../store/repos/KeyRepo.ts"
 import { QuotaRepo, useOf } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
 import { ApiKeys } from "./ApiKeys.ts"
-import { keyNodes } from "./keyNodes.ts"
+import { keyNodes } from "./NodeKeys.ts"
 
 const viewOf = ({ hash: _, ...key }: KeyRecord): Key => key
 

@@ -23,7 +23,6 @@ import { CapacityRepo } from "../store/repos/CapacityRepo.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
 import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
-import { pipelined } from "../store/sql/Transaction.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { plain, summaryOf } from "./list/summary.ts"
 import { CreationPriority } from "./state/CreationPriority.ts"
@@ -156,11 +155,9 @@ export const makeCreation = Effect.gen(function* () {
       }
     }
     const created = fitting.filter((creation) => insertions.get(creation)?._tag === "created")
-    yield* pipelined(
-      idempotency.keepAll(
-        created.flatMap(({ body: response, idempotency: request }) =>
-          request === undefined ? [] : { ...request, response, created_at }
-        )
+    yield* idempotency.keepAll(
+      created.flatMap(({ body: response, idempotency: request }) =>
+        request === undefined ? [] : { ...request, response, created_at }
       )
     )
     for (const creation of creations) {

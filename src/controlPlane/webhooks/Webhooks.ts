@@ -15,11 +15,11 @@ import type { AddressPolicy } from "../../shared/net/addressPolicy.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { type WebhookRecord, WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import type { Seal } from "../store/Seal.ts"
-import { Store, Transaction } from "../store/Store.ts"
+import { Store } from "../store/Store.ts"
 import { chatBody } from "./format.ts"
 import { makeSecret, makeSend, openSecrets, sealSecrets, WebhookSeal } from "./send.ts"
 
-/** A webhook that the file of `MUSTER_WEBHOOKS` defines. */
+/** A webhook as the file of `MUSTER_WEBHOOKS` defines it. */
 export interface FileWebhook {
   readonly id: WebhookId
   readonly settings: WebhookSettings
@@ -37,23 +37,18 @@ const ofFile = (id: string) =>
     hint: "Change the file, then restart the service or send it SIGHUP."
   })
 
-/** Null removes a field. */
-const changed = <A>(kept: A | undefined, given: A | null | undefined): A | undefined =>
-  given === undefined ? kept : (given ?? undefined)
-
 type OwnSettings = WebhookRecord["settings"]
 
-const mergeSettings = (kept: OwnSettings, given: Omit<PatchWebhook, "url">): OwnSettings => {
-  const blueprint_id = changed(kept.blueprint_id, given.blueprint_id)
-  const label = changed(kept.label, given.label)
-  const description = changed(kept.description, given.description)
-  return {
-    topics: given.topics ?? kept.topics,
-    format: given.format ?? kept.format,
-    ...(blueprint_id === undefined ? {} : { blueprint_id }),
-    ...(label === undefined ? {} : { label }),
-    ...(description === undefined ? {} : { description })
-  }
+/** Returns settings after a change; null removes a field. */
+const mergeSettings = (
+  { format, topics, ...kept }: OwnSettings,
+  change: Omit<PatchWebhook, "url">
+): OwnSettings => {
+  const { format: newFormat = format, topics: newTopics = topics, ...given } = change
+  const others: Omit<OwnSettings, "format" | "topics"> = Object.fromEntries(
+    Object.entries({ ...kept, ...given }).filter(([, value]) => value !== null)
+  )
+  return { topics: newTopics, format: newFormat, ...others }
 }
 
 const isSame = (seal: Seal, one: WebhookRecord, other: WebhookRecord): boolean =>
@@ -63,6 +58,77 @@ const isSame = (seal: Seal, one: WebhookRecord, other: WebhookRecord): boolean =
 
 const iso = (millis: number) => new Date(millis).toISOString()
 
+const viewOf = (seal: Seal, record: WebhookRecord): Webhook => {
+  const { created_at, failing_since, failure, id, is_parked, position, settings, source } = record
+  return {
+    id,
+    url: openSecrets(seal, record)?.url ?? "",
+    ...settings,
+    source,
+    state: is_parked ? "parked" : failing_since === null ? "active" : "retrying",
+    cursor: position,
+    created_at: iso(created_at),
+    ...(failing_since === null ? {} : { failing_since: iso(failing_since) }),
+    ...(failure === null ? {} : { failure })
+  }
+}
+
+/** The progress of a webhook that delivers from its position on. */
+const resumed = { is_parked: false, failing_since: null, failure: null }
+
+/** The records of webhooks: how they are made, and changed. */
+const makeRecords = Effect.gen(function* () {
+  const journal = yield* Journal
+  const repo = yield* WebhookRepo
+  const seal = yield* WebhookSeal
+  const store = yield* Store
+
+  const find = Effect.fnUntraced(function* (id: WebhookId) {
+    return Option.getOrUndefined(yield* repo.find(id)) ?? (yield* notFound(id))
+  })
+
+  return {
+    find,
+    fresh: Effect.fnUntraced(function* (
+      source: WebhookRecord["source"],
+      { id, secret, settings: { url, ...settings } }: FileWebhook
+    ) {
+      const { newest } = yield* journal.bounds
+      return {
+        ...{ id, source, settings, ...resumed },
+        created_at: yield* Clock.currentTimeMillis,
+        sealed: sealSecrets(seal, id, { url, secret }),
+        position: newest
+      } satisfies WebhookRecord
+    }),
+    change: Effect.fnUntraced(function* <E>(
+      id: WebhookId,
+      f: (record: WebhookRecord) => Effect.Effect<WebhookRecord, E>
+    ) {
+      const changed = Effect.gen(function* () {
+        const after = yield* f(yield* find(id))
+        yield* repo.put(after)
+        return after
+      })
+      return viewOf(seal, yield* store.write(changed))
+    }),
+    /** Makes the webhooks of the file equal to `fresh`; the positions of those that stay are kept. */
+    setFromFile: Effect.fnUntraced(function* (fresh: ReadonlyArray<WebhookRecord>) {
+      const before = new Map((yield* repo.all).map((record) => [record.id, record]))
+      for (const record of fresh) {
+        const { sealed, settings } = record
+        const existing = before.get(record.id)
+        before.delete(record.id)
+        if (existing === undefined) yield* repo.put(record)
+        else if (!isSame(seal, existing, record)) {
+          yield* repo.put({ ...existing, ...resumed, source: "file", settings, sealed })
+        }
+      }
+      for (const { id, source } of before.values()) if (source === "file") yield* repo.remove(id)
+    })
+  }
+})
+
 /** Webhooks and their changes (spec 7). */
 export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webhooks", {
   make: Effect.fnUntraced(function* (options: { readonly networks: AddressPolicy }) {
@@ -71,26 +137,8 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
     const seal = yield* WebhookSeal
     const store = yield* Store
     const send = yield* makeSend
-
-    const viewOf = (record: WebhookRecord): Webhook => {
-      const { created_at, failing_since, failure, id, is_parked, position, settings, source } = record
-      return {
-        id,
-        url: openSecrets(seal, record)?.url ?? "",
-        ...settings,
-        source,
-        state: is_parked ? "parked" : failing_since === null ? "active" : "retrying",
-        cursor: position,
-        created_at: iso(created_at),
-        ...(failing_since === null ? {} : { failing_since: iso(failing_since) }),
-        ...(failure === null ? {} : { failure })
-      }
-    }
-
-    const recordOf = Effect.fnUntraced(function* (id: WebhookId) {
-      const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
-      return record ?? (yield* notFound(id))
-    })
+    const { change, find, fresh, setFromFile } = yield* makeRecords
+    const recordOf = (id: WebhookId) => store.read(find(id))
 
     /** Refuses an address that is not allowed; a name is checked at each connection. */
     const checkUrl = (url: string) => {
@@ -100,57 +148,9 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
         : new InvalidRequest({ detail: `body field url: ${refusal}` })
     }
 
-    const put = Effect.fnUntraced(function* (record: WebhookRecord) {
-      const transaction = yield* Transaction
-      yield* repo.put(record)
-      yield* transaction.append({ topic: "webhook:changed", webhook_id: record.id })
-    })
-
-    const newRecord = Effect.fnUntraced(function* (
-      id: WebhookId,
-      {
-        secret,
-        settings: { url, ...settings },
-        source
-      }: {
-        readonly settings: WebhookSettings
-        readonly secret: string
-        readonly source: WebhookRecord["source"]
-      }
-    ) {
-      const { newest } = yield* journal.bounds
-      return {
-        id,
-        created_at: yield* Clock.currentTimeMillis,
-        source,
-        settings,
-        sealed: sealSecrets(seal, id, { url, secret }),
-        position: newest,
-        is_parked: false,
-        failing_since: null,
-        failure: null
-      } satisfies WebhookRecord
-    })
-
-    const change = Effect.fnUntraced(function* <E>(
-      id: WebhookId,
-      f: (record: WebhookRecord) => Effect.Effect<WebhookRecord, E>
-    ) {
-      const changed = Effect.gen(function* () {
-        const record = Option.getOrUndefined(yield* repo.find(id))
-        if (record === undefined) return yield* notFound(id)
-        const after = yield* f(record)
-        yield* put(after)
-        return after
-      })
-      return viewOf(yield* store.write(changed))
-    })
-
-    const resumed = { is_parked: false, failing_since: null, failure: null }
-
     return {
-      list: Effect.map(store.read(repo.all), (records) => records.map(viewOf)),
-      get: (id: WebhookId) => Effect.map(recordOf(id), viewOf),
+      list: Effect.map(store.read(repo.all), (records) => records.map((record) => viewOf(seal, record))),
+      get: (id: WebhookId) => Effect.map(recordOf(id), (record) => viewOf(seal, record)),
       /** @error InvalidRequest its address is not allowed @error Conflict there are too many */
       create: Effect.fn("Webhooks.create")(function* (input: CreateWebhook) {
         const { format = "json", topics = DEFAULT_TOPICS, ...others } = input
@@ -158,11 +158,8 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
         const id = WebhookId.make(serverId(idBytes(16)))
         yield* describeAudit({ id })
         const secret = makeSecret()
-        const record = yield* newRecord(id, {
-          settings: { ...others, topics: [...new Set(topics)], format },
-          secret,
-          source: "api"
-        })
+        const settings = { ...others, topics: [...new Set(topics)], format }
+        const record = yield* fresh("api", { id, secret, settings })
         const added = Effect.gen(function* () {
           if ((yield* repo.all).length >= MAX_WEBHOOKS) {
             return yield* new Conflict({
@@ -170,10 +167,10 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
               hint: "Delete a webhook that is not needed, or give one webhook more topics."
             })
           }
-          yield* put(record)
+          yield* repo.put(record)
         })
         yield* store.write(added)
-        return { ...viewOf(record), secret }
+        return { ...viewOf(seal, record), secret }
       }),
       /** Changes fields; a parked webhook continues. @error Conflict the file defines it */
       patch: Effect.fn("Webhooks.patch")(function* (id: WebhookId, { url, ...fields }: PatchWebhook) {
@@ -194,12 +191,8 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
       }),
       remove: Effect.fn("Webhooks.remove")(function* (id: WebhookId) {
         const removed = Effect.gen(function* () {
-          const transaction = yield* Transaction
-          const record = Option.getOrUndefined(yield* repo.find(id))
-          if (record === undefined) return yield* notFound(id)
-          if (record.source === "file") return yield* ofFile(id)
+          if ((yield* find(id)).source === "file") return yield* ofFile(id)
           yield* repo.remove(id)
-          yield* transaction.append({ topic: "webhook:changed", webhook_id: id })
         })
         yield* store.write(removed)
       }),
@@ -240,33 +233,7 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
       /** Makes the webhooks of the file equal to `wanted`; the positions of those that stay are kept. */
       setFromFile: Effect.fn("Webhooks.setFromFile")(function* (wanted: ReadonlyArray<FileWebhook>) {
         for (const { settings } of wanted) yield* checkUrl(settings.url)
-        const fresh = yield* Effect.forEach(wanted, ({ id, ...rest }) =>
-          newRecord(id, { ...rest, source: "file" })
-        )
-        const set = Effect.gen(function* () {
-          const transaction = yield* Transaction
-          const before = new Map((yield* repo.all).map((record) => [record.id, record]))
-          for (const record of fresh) {
-            const existing = before.get(record.id)
-            before.delete(record.id)
-            if (existing === undefined) yield* put(record)
-            else if (!isSame(seal, existing, record)) {
-              yield* put({
-                ...existing,
-                ...resumed,
-                source: "file",
-                settings: record.settings,
-                sealed: record.sealed
-              })
-            }
-          }
-          for (const { id, source } of before.values()) {
-            if (source !== "file") continue
-            yield* repo.remove(id)
-            yield* transaction.append({ topic: "webhook:changed", webhook_id: id })
-          }
-        })
-        yield* store.write(set)
+        yield* store.write(setFromFile(yield* Effect.forEach(wanted, (webhook) => fresh("file", webhook))))
       })
     }
   })

@@ -6,7 +6,6 @@ import { TestClock } from "effect/testing"
 import { Journal } from "../../../src/controlPlane/store/journal/Journal.ts"
 import { layerSqlite } from "../../../src/controlPlane/store/layers/layerDatabase.ts"
 import { Store } from "../../../src/controlPlane/store/Store.ts"
-import { pipelined } from "../../../src/controlPlane/store/sql/Transaction.ts"
 import { openDatabase } from "../../../src/controlPlane/store/sqlite/database.ts"
 import { storeCommits } from "../../../src/shared/observability/metrics.ts"
 import {
@@ -374,26 +373,6 @@ describe.each(databases)("design: isolation of writes (%s)", (kind) => {
         assert.isTrue(exits[2] !== undefined && Exit.hasDies(exits[2]) && !Exit.hasFails(exits[2]))
         assert.deepStrictEqual(yield* servers, ["a", "b", "c", "d"])
         assert.deepStrictEqual(yield* query("SELECT MAX(cursor) AS newest FROM journal"), [{ newest: 4 }])
-      })
-    )
-  )
-
-  it.effect("a statement that is not awaited and fails undoes its own write only", () =>
-    onFreshStore(
-      Effect.gen(function* () {
-        const store = yield* Store
-        const sql = yield* SqlClient.SqlClient
-        yield* store.write(table(sql))
-        const note = noteIn(sql)
-        const exits = yield* Effect.forEach(
-          [note(1, "one"), pipelined(note(1, "guilty")), note(2, "two"), pipelined(note(3, "three"))],
-          (mutation) => Effect.exit(store.write(mutation)),
-          { concurrency: "unbounded" }
-        )
-        assert.deepStrictEqual(exits.map(Exit.isSuccess), [true, false, true, true])
-        assert.isTrue(exits[1] !== undefined && Exit.hasDies(exits[1]) && !Exit.hasFails(exits[1]))
-        assert.deepStrictEqual(yield* notes, ["one", "two", "three"])
-        assert.deepStrictEqual(yield* servers, ["one", "two", "three"])
       })
     )
   )

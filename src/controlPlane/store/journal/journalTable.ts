@@ -1,5 +1,5 @@
 /** The statements on the tables `journal` and its counter; nothing here knows of followers or commits. */
-import { Clock, Effect, Equal, Predicate, Schema } from "effect"
+import { Clock, Effect, Predicate, Schema } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import {
   Change,
@@ -11,7 +11,6 @@ import { Labels } from "../../../contract/domain/Labels.ts"
 import { insertRows } from "../sql/insertRows.ts"
 import { isPlainInstall } from "../sql/plainColumns.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
-import { pipelined } from "../sql/Transaction.ts"
 
 /** The columns of a {@link Change}. */
 export interface ChangeRow {
@@ -84,7 +83,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
       changes.map((pending, index) => ({ cursor: after + 1 + index, at, ...pending }))
     )
 
-  /** Appends gapless entries without a wait. `notifyClause` extends the statement of the counter. */
+  /** Appends gapless entries. `notifyClause` extends the statement of the counter. */
   const append = Effect.fnUntraced(function* (
     entries: ReadonlyArray<JournalEntry>,
     notifyClause: Statement.Fragment = sql.literal("")
@@ -99,10 +98,13 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
       }
       return { ...entry, topic, server_id, ...texts }
     })
-    yield* pipelined(
-      sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${notifyClause}`
+    yield* Effect.all(
+      [
+        sql`UPDATE counters SET value = ${last.cursor} WHERE name = 'journal' RETURNING value ${notifyClause}`,
+        insertRows(sql, "journal", rows)
+      ],
+      { concurrency: "unbounded", discard: true }
     )
-    yield* pipelined(insertRows(sql, "journal", rows))
   })
 
   /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */
@@ -136,14 +138,6 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
         : Effect.succeed({ newest: row.newest, oldest: row.oldest ?? row.newest + 1 })
   )
 
-  /** Whether an entry is kept, not another one with its cursor, unless the entries are gone. */
-  const has = Effect.fnUntraced(function* ({ at, change, cursor }: JournalEntry) {
-    const [found] = yield* page(cursor - 1, cursor, 1)
-    if (found !== undefined)
-      return found.at === at && Equal.equals(changeRow(found.change), changeRow(change))
-    return cursor < (yield* bounds).oldest ? undefined : false
-  })
-
   /** Returns the cursor up to which entries go: older than `notBefore`, or beyond `keep`, without a gap. */
   const expired = Effect.fnUntraced(function* (
     notBefore: number,
@@ -158,5 +152,5 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
 
   const deleteUpTo = (cursor: number) => Effect.asVoid(sql`DELETE FROM journal WHERE cursor <= ${cursor}`)
 
-  return { append, bounds, deleteUpTo, expired, has, newest, numbered, page } as const
+  return { append, bounds, deleteUpTo, expired, newest, numbered, page } as const
 }

@@ -17,14 +17,6 @@ const syncPath = (path: string): void => {
   closeSync(descriptor)
 }
 
-const all = (sql: string) => ({
-  sql,
-  params: [],
-  rows: "objects" as const,
-  bigints: false,
-  prepare: "once" as const
-})
-
 /**
  * Writes a consistent copy of a SQLite database in use to a new file (mode 0600), checked before it gets its name.
  * @error BackupFailed the file exists, cannot be written, or is damaged
@@ -55,14 +47,14 @@ export const backupDatabase = Effect.fn("backupDatabase")(function* (from: Sqlit
         openDatabase({ filename: from.filename, busyTimeoutMillis: 5_000, setup: "PRAGMA query_only = OFF" }),
         (database) =>
           attempt(() => {
-            database.all({ ...all("VACUUM INTO ?"), params: [partial] })
+            database.all("VACUUM INTO ?", [partial])
           })
       )
     )
     const found = yield* Effect.scoped(
       Effect.flatMap(
         openDatabase({ filename: partial, busyTimeoutMillis: 0, setup: "PRAGMA query_only = ON" }),
-        (database) => attempt(() => JSON.stringify(database.all(all("PRAGMA integrity_check"))))
+        (database) => attempt(() => JSON.stringify(database.all("PRAGMA integrity_check")))
       )
     )
     if (found !== '[{"integrity_check":"ok"}]') {

@@ -1,84 +1,49 @@
 import { PgClient, type PgConnection } from "@effect/sql-pg"
-import { Context, Effect, Exit, Layer, Schedule, Scope, Semaphore, Stream } from "effect"
+import { Context, Duration, Effect, Layer, Pool, Schedule, type Scope, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError } from "effect/sql"
 import type { PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
 import { Backend } from "../sql/Backend.ts"
 import type { StoreStartError } from "../sql/sqlErrors.ts"
-import { Unanswered } from "../sql/Transaction.ts"
-import { Availability } from "./Availability.ts"
-import { postgresBackend } from "./backend.ts"
+import { Availability, postgresBackend } from "./backend.ts"
 import { connectionError, explained, isStarting, isUnreachable, startError } from "./errors.ts"
 import { defaultTimeouts, openSession, type Session, type Timeouts } from "./session.ts"
 
-interface Pooled {
-  readonly session: Session
-  readonly close: Effect.Effect<void>
-}
-
 /** Each connection has one borrower. While the database is unavailable, no caller waits for one. */
-interface SessionPool {
-  readonly take: Effect.Effect<Pooled, SqlError.SqlError>
-  readonly giveBack: (pooled: Pooled) => Effect.Effect<void>
-  /** Opens a connection, and records the result as the availability of the database. */
-  readonly open: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
-}
-
 const makeSessionPool = Effect.fnUntraced(function* (options: {
   readonly url: PostgresUrl
   readonly size: number
   readonly timeouts: Timeouts
   readonly availability: Availability
-}): Effect.fn.Return<SessionPool, never, Scope.Scope> {
-  const { availability, timeouts, url } = options
-  const scope = yield* Scope.Scope
-  const places = yield* Semaphore.make(options.size)
-  const idle: Array<Pooled> = []
+}) {
+  const { availability, size, timeouts, url } = options
+  /** Opens a connection, and records the result as the availability of the database. */
+  const open = openSession(url, timeouts).pipe(
+    Effect.tap(() => availability.found),
+    Effect.tapError((error) => (isUnreachable(error) ? availability.lost(error.message) : Effect.void))
+  )
+  const pool = yield* Pool.makeWithTTL({
+    acquire: Effect.andThen(availability.check, open),
+    min: 0,
+    max: size,
+    timeToLive: Duration.infinity
+  })
   let closed = false
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
       closed = true
     })
   )
-
-  const open = openSession(url, timeouts).pipe(
-    Effect.tap(() => availability.found),
-    Effect.tapError((error) => (isUnreachable(error) ? availability.lost(error.message) : Effect.void))
-  )
-
-  const openPooled = Effect.gen(function* () {
-    const own = yield* Scope.fork(scope)
-    const session = yield* Scope.provide(open, own).pipe(
-      Effect.onError((cause) => Scope.close(own, Exit.failCause(cause)))
-    )
-    return { session, close: Scope.close(own, Exit.void) } satisfies Pooled
+  const take: Effect.Effect<Session, SqlError.SqlError, Scope.Scope> = Effect.gen(function* () {
+    if (closed) return yield* connectionError("the store is closed", "connect")
+    yield* availability.check
+    const session = yield* Pool.get(pool)
+    if (session.isOpen()) return session
+    // The watchdog bounds the responses to borrowers; the next caller learns that the database is away.
+    yield* Pool.invalidate(pool, session)
+    return yield* take
   })
-
-  /** Returns an open connection, the one used last first, else a new one. */
-  const any: Effect.Effect<Pooled, SqlError.SqlError> = Effect.suspend(() => {
-    if (closed) return Effect.fail(connectionError("the store is closed", "connect"))
-    const pooled = idle.pop()
-    if (pooled === undefined) return openPooled
-    return pooled.session.isOpen() ? Effect.succeed(pooled) : Effect.andThen(pooled.close, any)
-  })
-
-  const take = Effect.uninterruptibleMask((restore) =>
-    Effect.gen(function* () {
-      yield* availability.check
-      yield* restore(places.take(1))
-      // The watchdog bounds the responses to borrowers, which wakes all waiting callers.
-      return yield* Effect.andThen(availability.check, any).pipe(Effect.onError(() => places.release(1)))
-    })
-  )
-
-  const giveBack = ({ session, close }: Pooled) =>
-    Effect.suspend(() => {
-      if (closed || !session.isOpen()) return close
-      idle.push({ session, close })
-      return Effect.void
-    }).pipe(Effect.andThen(places.release(1)))
-
-  return { take, giveBack, open }
+  return { take, open }
 })
 
 export interface PostgresOptions {
@@ -101,8 +66,8 @@ const LOCK_MILLIS = 450
 /** The parts that the journal's tail needs beside the client. */
 export class PostgresSessions extends Context.Service<
   PostgresSessions,
-  Pick<SessionPool, "open"> & {
-    readonly availability: Availability
+  {
+    readonly open: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
     /** Distinguishes this process's notifications from others'. */
     readonly origin: string
   }
@@ -133,7 +98,7 @@ const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, timeou
   const availability = new Availability()
   const pool = yield* makeSessionPool({ url, size, timeouts, availability })
   // The first connection shows whether the database is there, and stays for the first statement.
-  yield* Effect.acquireUseRelease(pool.take, () => Effect.void, pool.giveBack).pipe(
+  yield* Effect.scoped(pool.take).pipe(
     // The service and the server may start at the same time.
     Effect.retry({ while: isStarting, schedule: waitForStart }),
     Effect.mapError((error) => startError(error, url))
@@ -146,9 +111,7 @@ const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, timeou
     Effect.forkScoped
   )
 
-  const acquirer = Effect.map(Effect.acquireRelease(pool.take, pool.giveBack), ({ session }) =>
-    connectionOf(session, availability)
-  )
+  const acquirer = Effect.map(pool.take, (session) => connectionOf(session, availability))
   const client = yield* SqlClient.make({
     driver: "pg",
     compiler: PgClient.makeCompiler(),
@@ -157,12 +120,7 @@ const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, timeou
       ["db.namespace", url.database]
     ],
     acquirer,
-    borrower: (f) =>
-      Effect.acquireUseRelease(
-        pool.take,
-        ({ session }) => f(connectionOf(session, availability)),
-        pool.giveBack
-      ),
+    borrower: (f) => Effect.scoped(Effect.flatMap(acquirer, f)),
     transactionAcquirer: acquirer,
     beginTransaction: BEGIN,
     commit,
@@ -172,7 +130,7 @@ const make = Effect.fnUntraced(function* (url: PostgresUrl, size: number, timeou
   const origin = crypto.randomUUID()
   return Context.make(SqlClient.SqlClient, client).pipe(
     Context.add(Backend, postgresBackend({ sql: client, availability, origin })),
-    Context.add(PostgresSessions, { open: pool.open, availability, origin })
+    Context.add(PostgresSessions, { open: pool.open, origin })
   )
 })
 
@@ -197,14 +155,13 @@ const isRelease = (sql: string): boolean => sql.startsWith("RELEASE SAVEPOINT ")
 const endsFailure = (sql: string): boolean => sql.startsWith("ROLLBACK")
 
 /**
- * Statements of transactions and savepoints, and {@link pipelined} ones, are sent with the next statement without
- * awaiting their answers, which saves a mutation most of its round trips.
+ * The begin of a transaction and the statements of savepoints are sent with the next statement without awaiting their
+ * answers, which saves a mutation most of its round trips.
  */
 const connectionOf = (session: Session, availability: Availability): SqlConnection.Connection => {
   const { connection } = session
   /** Whether a statement of the transaction has failed and was not rolled back. */
   let failed = false
-  let spoiled: SqlError.SqlError | undefined
   const run = <A>(statement: Effect.Effect<A, SqlError.SqlError>) =>
     Effect.tapError(session.run(statement), (error) => {
       failed = true
@@ -221,18 +178,9 @@ const connectionOf = (session: Session, availability: Availability): SqlConnecti
     )
   type Transform = Parameters<SqlConnection.Connection["execute"]>[2]
   const rows = (sql: string, params: ReadonlyArray<unknown>, transform: Transform, prepare: boolean) =>
-    Effect.withFiber((fiber): ReturnType<SqlConnection.Connection["execute"]> => {
+    Effect.suspend((): ReturnType<SqlConnection.Connection["execute"]> => {
       const query = connection.query(sql, params, prepare)
       if (isOpening(sql) || (isRelease(sql) && !failed)) return send(query)
-      if (fiber.getRef(Unanswered)) {
-        return send(
-          Effect.tapError(query, (error) =>
-            Effect.sync(() => {
-              spoiled ??= explained(error)
-            })
-          )
-        )
-      }
       return Effect.map(run(query), (result) => {
         if (endsFailure(sql)) failed = false
         return transform === undefined ? result.rows : transform(result.rows)
@@ -244,7 +192,7 @@ const connectionOf = (session: Session, availability: Availability): SqlConnecti
     executeRaw: (sql, params) =>
       Effect.flatMap(run(connection.query(sql, params)), (result) =>
         // PostgreSQL answers the COMMIT of a transaction with a failed statement this way.
-        sql === COMMIT && isRolledBack(result) ? Effect.fail(spoiled ?? rolledBack) : Effect.succeed(result)
+        sql === COMMIT && isRolledBack(result) ? Effect.fail(rolledBack) : Effect.succeed(result)
       ),
     executeValues: (sql, params) => run(connection.queryValues(sql, params)),
     executeValuesUnprepared: (sql, params) => run(connection.queryValues(sql, params, false)),

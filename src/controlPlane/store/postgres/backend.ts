@@ -1,10 +1,10 @@
-import { Effect, Schema } from "effect"
-import type { SqlClient } from "effect/sql"
+import { Effect, Latch, Schema } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
 import { Backend, type CommitOutcome, type CommitToken } from "../sql/Backend.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/dialect.ts"
 import { readRows } from "../sql/rows.ts"
-import { sqlState } from "../sql/sqlErrors.ts"
-import type { Availability } from "./Availability.ts"
+import { NOT_TRIED, sqlState } from "../sql/sqlErrors.ts"
+import { connectionError } from "./errors.ts"
 
 const readTransaction = readRows(Schema.Struct({ transaction: Schema.String, server_started: Schema.String }))
 const readStatus = readRows(
@@ -18,6 +18,45 @@ const TRANSACTION_MILLIS = 150
 export const parseNotification = (payload: string) => {
   const [origin = "", newest = ""] = payload.split(" ")
   return { origin, newest: Number(newest) || 0 }
+}
+
+/** Whether the last attempts reached the database. If not, statements fail at once until a new connection is made. */
+export class Availability {
+  #away = false
+  /** Whether the database was ever reached: before, the start fails with the reason. */
+  #met = false
+  readonly #isAway = Latch.makeUnsafe(false)
+  readonly #isBack = Latch.makeUnsafe(true)
+
+  get isAway(): boolean {
+    return this.#away
+  }
+
+  readonly away: Effect.Effect<void> = Effect.suspend(() => this.#isAway.await)
+  readonly back: Effect.Effect<void> = Effect.suspend(() => this.#isBack.await)
+
+  readonly check: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() =>
+    this.#away ? Effect.fail(connectionError("the database is away", NOT_TRIED)) : Effect.void
+  )
+
+  /** Records that the database did not answer. */
+  readonly lost = (why: string): Effect.Effect<void> =>
+    Effect.suspend(() => {
+      if (this.#away || !this.#met) return Effect.void
+      this.#away = true
+      this.#isBack.closeUnsafe()
+      this.#isAway.openUnsafe()
+      return Effect.logError(`the database is unavailable: ${why}`)
+    })
+
+  readonly found: Effect.Effect<void> = Effect.suspend(() => {
+    this.#met = true
+    if (!this.#away) return Effect.void
+    this.#away = false
+    this.#isAway.closeUnsafe()
+    this.#isBack.openUnsafe()
+    return Effect.logInfo("the database is available again")
+  })
 }
 
 export const postgresBackend = (options: {
@@ -46,7 +85,7 @@ export const postgresBackend = (options: {
       ([row]): CommitOutcome | undefined => {
         if (row?.status === "in progress") return undefined
         if (row?.status !== "committed") return "lost"
-        return row.server_started === token.server_started ? "committed" : "in doubt"
+        return row.server_started === token.server_started ? "committed" : "unknown"
       }
     ).pipe(
       // An unknown transaction id: the server was restored from before the transaction.

@@ -17,6 +17,19 @@ const away: ReadonlyArray<string> = [
 export const connectionError = (message: string, operation: string, cause?: unknown) =>
   new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause, message, operation }) })
 
+/** The reasons whose messages name only the statement. */
+const explainedReasons = {
+  UnknownError: SqlError.UnknownError,
+  SqlSyntaxError: SqlError.SqlSyntaxError,
+  ConstraintError: SqlError.ConstraintError,
+  LockTimeoutError: SqlError.LockTimeoutError,
+  DeadlockError: SqlError.DeadlockError,
+  StatementTimeoutError: SqlError.StatementTimeoutError,
+  AuthenticationError: SqlError.AuthenticationError,
+  AuthorizationError: SqlError.AuthorizationError
+}
+const isExplained = (tag: string): tag is keyof typeof explainedReasons => tag in explainedReasons
+
 /** Returns the error with a message that explains it, and a reason that names the culprit. */
 export const explained = (error: SqlError.SqlError): SqlError.SqlError => {
   const { cause, operation = "execute" } = error.reason
@@ -27,30 +40,9 @@ export const explained = (error: SqlError.SqlError): SqlError.SqlError => {
   }
   const message = `${said} (${code})`
   if (away.some((prefix) => code.startsWith(prefix))) return connectionError(message, operation, cause)
-  switch (error.reason._tag) {
-    case "UnknownError":
-      return new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause, message, operation }) })
-    case "SqlSyntaxError":
-      return new SqlError.SqlError({ reason: new SqlError.SqlSyntaxError({ cause, message, operation }) })
-    case "ConstraintError":
-      return new SqlError.SqlError({ reason: new SqlError.ConstraintError({ cause, message, operation }) })
-    case "LockTimeoutError":
-      return new SqlError.SqlError({ reason: new SqlError.LockTimeoutError({ cause, message, operation }) })
-    case "DeadlockError":
-      return new SqlError.SqlError({ reason: new SqlError.DeadlockError({ cause, message, operation }) })
-    case "StatementTimeoutError":
-      return new SqlError.SqlError({
-        reason: new SqlError.StatementTimeoutError({ cause, message, operation })
-      })
-    case "AuthenticationError":
-      return new SqlError.SqlError({
-        reason: new SqlError.AuthenticationError({ cause, message, operation })
-      })
-    case "AuthorizationError":
-      return new SqlError.SqlError({ reason: new SqlError.AuthorizationError({ cause, message, operation }) })
-    default:
-      return error
-  }
+  const tag = error.reason._tag
+  if (!isExplained(tag)) return error
+  return new SqlError.SqlError({ reason: new explainedReasons[tag]({ cause, message, operation }) })
 }
 
 /** A refused or silent server serves no client; a wrong password says nothing about existing connections. */

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs"
 import { connect, type Socket } from "node:net"
 import { PgConnection, PgTypes } from "@effect/sql-pg"
-import { Effect, Result, type Scope } from "effect"
+import { Duration, Effect, Result, type Scope } from "effect"
 import type { SqlError } from "effect/sql"
 import type { PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
 import { advisoryLocks } from "../sql/dialect.ts"
@@ -140,7 +140,8 @@ export const openSession = Effect.fnUntraced(function* (
     applicationName: "muster",
     // Sends independent statements together.
     multiplex: true,
-    connectTimeout: connectMillis,
+    // The watchdog bounds the attempt.
+    connectTimeout: Duration.infinity,
     startupParameters: {
       // Only write transactions can change anything.
       default_transaction_read_only: "on",

@@ -5,7 +5,7 @@ import type { AuditRecord } from "../../../contract/domain/AuditedRequest.ts"
 import { auditIdAt } from "../../../contract/domain/idBytes.ts"
 import { insertRows } from "../sql/insertRows.ts"
 import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
-import { pipelined } from "../sql/Transaction.ts"
+import { allOf } from "../sql/Transaction.ts"
 
 /** Entries that one statement reads and filters, so that a rare one does not hold the database. */
 const SCAN = 5_000
@@ -56,10 +56,11 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
     ([row]) => row?.bytes ?? 0
   )
 
-  /** Adds entries, or replaces them by their ids; does not wait for the result, as {@link pipelined}. */
+  /** Adds entries, or replaces them by their ids. */
   const put = Effect.fnUntraced(function* (
     records: ReadonlyArray<AuditRecord>
   ): Effect.fn.Return<void, SqlError.SqlError> {
+    if (records.length === 0) return
     // The last of an entry counts: a statement cannot change a row twice.
     const latest = [...new Map(records.map((record) => [record.entry.id, record])).values()]
     const rows = latest.map(({ entry, objects, text }) => ({
@@ -73,55 +74,45 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
       entry: text,
       bytes: Buffer.byteLength(text) + ROW_BYTES + OBJECT_BYTES * objects.length
     }))
-    yield* pipelined(
-      insertRows(
-        sql,
-        "audit",
-        rows,
-        `ON CONFLICT (id) DO UPDATE SET object_id = excluded.object_id, object_name = excluded.object_name,
-          action = excluded.action, status = excluded.status, entry = excluded.entry,
-          bytes = audit.bytes + excluded.bytes`
-      )
-    )
-    yield* pipelined(grow(rows.reduce((sum, { bytes }) => sum + bytes, 0)))
     const objects = records.flatMap(({ entry, objects }) =>
       objects.map(({ id, name = null }) => ({ entry_id: entry.id, object_id: id, object_name: name }))
     )
-    yield* pipelined(
-      insertRows(sql, "audit_objects", objects, "ON CONFLICT (entry_id, object_id) DO NOTHING")
+    yield* Effect.all(
+      [
+        insertRows(
+          sql,
+          "audit",
+          rows,
+          `ON CONFLICT (id) DO UPDATE SET object_id = excluded.object_id, object_name = excluded.object_name,
+            action = excluded.action, status = excluded.status, entry = excluded.entry,
+            bytes = audit.bytes + excluded.bytes`
+        ),
+        grow(rows.reduce((sum, { bytes }) => sum + bytes, 0)),
+        insertRows(sql, "audit_objects", objects, "ON CONFLICT (entry_id, object_id) DO NOTHING")
+      ],
+      { concurrency: "unbounded", discard: true }
     )
   })
 
   const matching = ({ action, actor, result }: AuditQuery) =>
-    sql.and([
-      sql`1 = 1`,
-      ...(actor === undefined ? [] : [sql`(key_id = ${actor} OR actor = ${actor})`]),
-      ...(action === undefined
-        ? []
-        : // The character after the dot ends the range of further parts.
-          [sql`(action = ${action} OR (action >= ${`${action}.`} AND action < ${`${action}/`}))`]),
-      ...(result === undefined
-        ? []
-        : [
-            result === "ok"
-              ? sql`status < 400`
-              : result === "refused"
-                ? sql`status >= 400`
-                : sql`status = ${result}`
-          ])
+    allOf(sql, [
+      actor !== undefined && sql`(key_id = ${actor} OR actor = ${actor})`,
+      // The character after the dot ends the range of further parts.
+      action !== undefined &&
+        sql`(action = ${action} OR (action >= ${`${action}.`} AND action < ${`${action}/`}))`,
+      result === "ok" && sql`status < 400`,
+      result === "refused" && sql`status >= 400`,
+      typeof result === "number" && sql`status = ${result}`
     ])
 
   /** The entries among which a page is searched, newest first. */
   const scan = ({ object, since }: AuditQuery, before: string) =>
-    sql`SELECT * FROM audit WHERE ${sql.and([
+    sql`SELECT * FROM audit WHERE ${allOf(sql, [
       sql`id < ${before}`,
-      ...(since === undefined ? [] : [sql`id >= ${auditIdAt(since)}`]),
-      ...(object === undefined
-        ? []
-        : [
-            sql`(object_id = ${object} OR object_name = ${object} OR id IN (
-              SELECT entry_id FROM audit_objects WHERE object_id = ${object} OR object_name = ${object}))`
-          ])
+      since !== undefined && sql`id >= ${auditIdAt(since)}`,
+      object !== undefined &&
+        sql`(object_id = ${object} OR object_name = ${object} OR id IN (
+          SELECT entry_id FROM audit_objects WHERE object_id = ${object} OR object_name = ${object}))`
     ])} ORDER BY id DESC LIMIT ${SCAN}`
 
   /** Returns entries, newest first. Between two statements, other work runs. */

@@ -4,8 +4,8 @@ import { type CrashRecord, CrashSummary } from "../../../contract/domain/CrashRe
 import { ServerId } from "../../../contract/domain/Id.ts"
 import type { RestrictedServer } from "../../../contract/domain/Key.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
-import { IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import type { Writing } from "../sql/Transaction.ts"
+import { JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { allOf, type Writing } from "../sql/Transaction.ts"
 import { encodeLabels } from "./serverRows.ts"
 
 /** Crashes of each blueprint that are kept. */
@@ -43,7 +43,6 @@ const readFacts = readRows(
     labels: Schema.NullOr(JsonColumn(Labels))
   })
 )
-const readTimes = readRows(Schema.Struct({ recorded_at: IntColumn }))
 const encodeSummary = writeRow(JsonColumn(CrashSummary))
 
 /** Records of crashes, newest first; they outlive their servers (spec 3.18). */
@@ -55,8 +54,7 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
     /** Whether a crash has so many newer ones with the same value in a column. */
     const isBeyond = (column: "blueprint_id" | "server_id", count: number) =>
       sql`EXISTS (SELECT 1 FROM crashes AS newer WHERE newer.${sql(column)} = crashes.${sql(column)}
-        AND (newer.recorded_at > crashes.recorded_at
-          OR (newer.recorded_at = crashes.recorded_at AND newer.id > crashes.id)) LIMIT 1 OFFSET ${count - 1})`
+        AND (newer.recorded_at, newer.id) > (crashes.recorded_at, crashes.id) LIMIT 1 OFFSET ${count - 1})`
 
     const add = Effect.fn("CrashRepo.add")(function* ({ lines, ...summary }: CrashRecord): Writing {
       const { blueprint_id, id, node_id, server_id, server_name = null } = summary
@@ -79,50 +77,46 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
           ORDER BY recorded_at DESC, id DESC LIMIT ${PRUNED} OFFSET ${kept}))`
     })
 
-    /** The crashes of a caller that may not read all of them: the limit counts those that it may read. */
-    const findSome = Effect.fnUntraced(function* (
-      conditions: ReadonlyArray<Statement.Fragment>,
-      options: Required<Pick<CrashQuery, "limit" | "mayRead">> & { readonly after: string | undefined }
-    ) {
-      const { after, limit, mayRead } = options
-      const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
-      const facts =
-        yield* readFacts(sql`SELECT id, server_id, blueprint_id, labels FROM crashes WHERE ${where}
-        ORDER BY recorded_at DESC, id DESC`)
-      const ids = facts.flatMap(({ blueprint_id, id, labels, server_id }) =>
-        mayRead({ id: server_id, blueprint_id, labels: labels ?? {} }) ? [id] : []
+    const records = (where: Statement.Fragment, limit: number) =>
+      Effect.map(
+        readRecords(
+          sql`SELECT summary, lines FROM crashes WHERE ${where} ORDER BY recorded_at DESC, id DESC LIMIT ${limit}`
+        ),
+        (rows) => rows.map(({ lines, summary }) => ({ ...summary, lines }))
       )
-      const place = after === undefined ? -1 : ids.indexOf(after)
-      if (after !== undefined && place === -1) return undefined
-      const page = ids.slice(place + 1, place + 1 + limit)
-      if (page.length === 0) return []
-      const rows = yield* readRecords(
-        sql`SELECT summary, lines FROM crashes WHERE ${sql.in("id", page)} ORDER BY recorded_at DESC, id DESC`
+
+    /** The ids of the crashes that a caller may read, newest first. */
+    const readable = (where: Statement.Fragment, mayRead: NonNullable<CrashQuery["mayRead"]>) =>
+      Effect.map(
+        readFacts(sql`SELECT id, server_id, blueprint_id, labels FROM crashes WHERE ${where}
+          ORDER BY recorded_at DESC, id DESC`),
+        (facts) =>
+          facts.flatMap(({ blueprint_id, id, labels, server_id }) =>
+            mayRead({ id: server_id, blueprint_id, labels: labels ?? {} }) ? [id] : []
+          )
       )
-      return rows.map(({ lines, summary }) => ({ ...summary, lines }))
-    })
 
     const find = Effect.fn("CrashRepo.find")(function* (
       query: CrashQuery
     ): Effect.fn.Return<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError> {
       const { after, limit, mayRead, server, since, ...equal } = query
-      const conditions = Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`)
-      if (server !== undefined) conditions.push(sql`(server_id = ${server} OR server_name = ${server})`)
-      if (since !== undefined) conditions.push(sql`recorded_at >= ${since}`)
-      if (mayRead !== undefined) return yield* findSome(conditions, { after, limit, mayRead })
-      if (after !== undefined) {
-        const [place] = yield* readTimes(sql`SELECT recorded_at FROM crashes WHERE id = ${after}`)
-        if (place === undefined) return undefined
-        const { recorded_at } = place
-        conditions.push(
-          sql`(recorded_at < ${recorded_at} OR (recorded_at = ${recorded_at} AND id < ${after}))`
-        )
+      const where = allOf(sql, [
+        ...Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`),
+        server !== undefined && sql`(server_id = ${server} OR server_name = ${server})`,
+        since !== undefined && sql`recorded_at >= ${since}`
+      ])
+      if (mayRead !== undefined) {
+        const ids = yield* readable(where, mayRead)
+        const place = after === undefined ? -1 : ids.indexOf(after)
+        if (after !== undefined && place === -1) return undefined
+        const page = ids.slice(place + 1, place + 1 + limit)
+        return page.length === 0 ? [] : yield* records(sql.in("id", page), limit)
       }
-      const where = conditions.length === 0 ? sql`1 = 1` : sql.and(conditions)
-      const rows = yield* readRecords(
-        sql`SELECT summary, lines FROM crashes WHERE ${where} ORDER BY recorded_at DESC, id DESC LIMIT ${limit}`
-      )
-      return rows.map(({ lines, summary }) => ({ ...summary, lines }))
+      if (after === undefined) return yield* records(where, limit)
+      const known = yield* sql`SELECT id FROM crashes WHERE id = ${after}`
+      if (known.length === 0) return undefined
+      const older = sql`(recorded_at, id) < (SELECT recorded_at, id FROM crashes WHERE id = ${after})`
+      return yield* records(sql.and([where, older]), limit)
     })
 
     return {

@@ -4,13 +4,11 @@ import { Drain } from "../../../contract/domain/Drain.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { Migration, Origin } from "../../../contract/domain/Migration.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
-import { insertRows, upsertRows } from "../sql/insertRows.ts"
+import { upsertRows } from "../sql/insertRows.ts"
 import { BooleanColumn, byIds, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import { isUniqueViolation } from "../sql/sqlErrors.ts"
 import { type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
-import type { InsertOutcome } from "./ServerRepo.ts"
-import { encodeServer, portsOf } from "./serverRows.ts"
+import { encodeServer, type InsertOutcome, inSavepoint, insertPorts, portsOf } from "./serverRows.ts"
 
 /** A deletion that a node must do: a deleted server, or the files of a server on another node. */
 export const PendingDeletion = Schema.Struct({ server_id: ServerId, node_id: NodeId })
@@ -56,7 +54,7 @@ export interface Standing {
 export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/store/MigrationRepo", {
   make: Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const select = sql`SELECT server_id, from_node, phase, arrival, was_up, reason, origin, notified_at FROM migrations`
+    const select = sql`SELECT * FROM migrations`
 
     const save = Effect.fn("MigrationRepo.save")(function* (migration: Migration): Writing {
       const row = yield* encode({ ...migration, notified_at: migration.notified_at ?? null })
@@ -71,15 +69,11 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
 
     const place = Effect.fn("MigrationRepo.place")(
       (to: ServerRecord): Write<InsertOutcome> =>
-        // A savepoint of its own: a port that is taken undoes all of it, and nothing else.
-        insertRows(sql, "ports", portsOf(to)).pipe(
-          Effect.andThen(insertReservations(sql, [holdingRow(to)])),
-          Effect.andThen(putBack(to)),
-          sql.withTransaction,
-          Effect.as<InsertOutcome>("inserted"),
-          Effect.catchIf(
-            (error) => isUniqueViolation(error),
-            () => Effect.succeed<InsertOutcome>("port-taken")
+        inSavepoint(
+          sql,
+          insertPorts(sql, portsOf(to)).pipe(
+            Effect.andThen(insertReservations(sql, [holdingRow(to)])),
+            Effect.andThen(putBack(to))
           )
         )
     )

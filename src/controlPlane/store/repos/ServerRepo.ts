@@ -6,67 +6,71 @@ import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { byIds, IntColumn, readRows } from "../sql/rows.ts"
-import { isUniqueViolation } from "../sql/sqlErrors.ts"
+import { byIds, IntColumn, readRows, readServerIds } from "../sql/rows.ts"
 import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
 import { deleteReservations, holdingRow, insertReservations, replaceReservation } from "./reservationRows.ts"
-import { type ChangedFields, type ServerFields, setFields } from "./serverFields.ts"
-import { encodeServer, portsOf, readServer, readServers } from "./serverRows.ts"
+import {
+  type ChangedFields,
+  encodeServer,
+  type InsertOutcome,
+  inSavepoint,
+  insertPorts,
+  portsOf,
+  readServer,
+  readServers,
+  type ServerFields,
+  setFields
+} from "./serverRows.ts"
 
 /** Records of a page of all: other work runs between two pages. */
 const PAGE = 500
 
 const readSequences = readRows(Schema.Struct({ id: ServerId, node_id: NodeId, last_sequence: IntColumn }))
-const readIds = readRows(Schema.Struct({ server_id: ServerId }))
 
-/** The outcome of an insertion; `port-taken`: another server has one of its ports. */
-export type InsertOutcome = "inserted" | "port-taken"
+/** Rows that mark servers by their ids. */
+const markTable = (sql: SqlClient.SqlClient, table: "removals" | "suspects") => ({
+  /** Returns false if there is no such record or mark. */
+  set: (id: ServerId, marked: boolean) =>
+    changes(
+      marked
+        ? sql`INSERT INTO ${sql(table)} (server_id) SELECT id FROM servers WHERE id = ${id}
+            ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
+        : sql`DELETE FROM ${sql(table)} WHERE server_id = ${id} RETURNING server_id`
+    ),
+  all: readServerIds(sql`SELECT server_id FROM ${sql(table)} ORDER BY server_id`)
+})
 
-/** Records of servers and their ports. Rows that do not decode are defects. */
-export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/ServerRepo", {
-  make: Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    const select = sql`SELECT id, blueprint_id, node_id, allocations, overrides, definition_hash, redefinition, status,
-      install, start_pending, restart, run, problem, last_sequence, created_at, name, labels, expires_at, created_by, trace, updated_at FROM servers`
-
-    const insertRecords = Effect.fnUntraced(function* (records: ReadonlyArray<ServerRecord>) {
-      const rows = yield* Effect.forEach(records, encodeServer)
-      // The statements are pipelined: the first failure is the result.
-      yield* Effect.all(
-        [
-          keepDefinitions(
-            sql,
-            records.map(({ definition }) => definition)
-          ),
-          insertRows(sql, "servers", rows),
-          insertReservations(sql, records.map(holdingRow)),
-          Effect.catchIf(
-            insertRows(sql, "ports", records.flatMap(portsOf)),
-            (error) => isUniqueViolation(error),
-            () => Effect.fail("port-taken" as const)
-          )
-        ],
-        { concurrency: "unbounded", discard: true }
-      )
-    })
-
-    // A savepoint of its own: a taken port undoes exactly these records.
-    const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
-      insertRecords(records).pipe(
-        Effect.as<InsertOutcome>("inserted"),
-        sql.withTransaction,
-        Effect.catchIf(
-          (error): error is "port-taken" => error === "port-taken",
-          (outcome) => Effect.succeed<InsertOutcome>(outcome)
+const insertions = (sql: SqlClient.SqlClient) => {
+  const insertTogether = (records: ReadonlyArray<ServerRecord>) =>
+    inSavepoint(
+      sql,
+      Effect.flatMap(Effect.forEach(records, encodeServer), (rows) =>
+        // The statements are pipelined: the first failure is the result.
+        Effect.all(
+          [
+            keepDefinitions(
+              sql,
+              records.map(({ definition }) => definition)
+            ),
+            insertRows(sql, "servers", rows),
+            insertReservations(sql, records.map(holdingRow)),
+            insertPorts(sql, records.flatMap(portsOf))
+          ],
+          { concurrency: "unbounded", discard: true }
         )
       )
-
-    const insert = Effect.fn("ServerRepo.insert")(
-      (record: ServerRecord): Write<InsertOutcome> => insertTogether([record])
     )
 
-    const insertAll = Effect.fn("ServerRepo.insertAll")(function* (
+  const insert = Effect.fn("ServerRepo.insert")(
+    (record: ServerRecord): Write<InsertOutcome> => insertTogether([record])
+  )
+
+  return {
+    /** Inserts a record with its reservations; a taken port leaves nothing behind. */
+    insert,
+    /** {@link insert} for many, in a few statements. */
+    insertAll: Effect.fn("ServerRepo.insertAll")(function* (
       records: ReadonlyArray<ServerRecord>
     ): Writing<ReadonlyArray<InsertOutcome>> {
       if (records.length === 0) return []
@@ -76,133 +80,126 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
         ? yield* Effect.forEach(records, insert)
         : records.map(() => outcome)
     })
+  }
+}
 
-    const lock = Effect.fn("ServerRepo.lock")(
-      (id: ServerId): Write<Option.Option<ServerRecord>> => readServer(sql, sql`${select} WHERE id = ${id}`)
-    )
+const reads = (sql: SqlClient.SqlClient) => {
+  const find = (ids: ReadonlyArray<ServerId>) =>
+    byIds(ids, (some) =>
+      readServers(sql, sql`SELECT * FROM servers WHERE ${sql.in("id", some)} ORDER BY id`)
+    ).pipe(inSpan("ServerRepo.find"))
 
-    const find = (ids: ReadonlyArray<ServerId>) =>
-      byIds(ids, (some) => readServers(sql, sql`${select} WHERE ${sql.in("id", some)} ORDER BY id`)).pipe(
-        inSpan("ServerRepo.find")
-      )
-
-    return {
-      /** Inserts a record with its reservations; a taken port leaves nothing behind. */
-      insert,
-      /** {@link insert} for many, in a few statements. */
-      insertAll,
-      /** Returns the record, locked until the transaction ends. */
-      lock,
-      lockAll: (ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>> =>
-        Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
-      set: (id: ServerId, fields: ServerFields) => write(setFields(sql, [[id, fields]])),
-      setAll: (changed: ReadonlyArray<ChangedFields>) => write(setFields(sql, changed)),
-      /** Replaces the definition of a record, with its overrides and its reservation. */
-      redefine: Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord): Writing {
-        const { blueprint_id, definition_hash, overrides, redefinition } = yield* encodeServer(record)
-        const updated_at = yield* nowText
-        const values = { blueprint_id, definition_hash, overrides, redefinition, updated_at }
-        yield* keepDefinitions(sql, [record.definition])
-        yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
-        yield* replaceReservation(sql, before, record)
-      }),
-      reserve: (before: ServerRecord, record: ServerRecord) => write(replaceReservation(sql, before, record)),
-      /** Records an announced expiry; false if the server does not expire then, or it was announced. */
-      announceExpiry: (id: ServerId, expires_at: string) =>
-        changes(
-          sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
-            AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`
-        ),
-      /** Replaces the allocations of a record, and its reserved ports on its node; a taken port changes nothing. */
-      replacePorts: Effect.fn("ServerRepo.replacePorts")(function* (
-        before: ServerRecord,
-        allocations: Allocations
-      ): Writing<InsertOutcome> {
-        const record = { ...before, allocations }
-        const [old, next] = [portsOf(before), portsOf(record)]
-        const among = (ports: typeof old) => (one: (typeof old)[number]) =>
-          ports.some(({ address, port }) => address === one.address && port === one.port)
-        const updated_at = yield* nowText
-        const values = { allocations: (yield* encodeServer(record)).allocations, updated_at }
-        // A savepoint of its own: a taken port undoes all of it, and nothing else.
-        return yield* Effect.forEach(
-          next.filter((one) => !among(old)(one)),
-          (one) => sql`INSERT INTO ports ${sql.insert(one)}`
-        ).pipe(
-          Effect.andThen(
-            Effect.forEach(
-              old.filter((one) => !among(next)(one)),
-              ({ address, node_id, port }) =>
-                sql`DELETE FROM ports WHERE node_id = ${node_id} AND address = ${address} AND port = ${port}`
-            )
-          ),
-          Effect.andThen(sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${before.id}`),
-          sql.withTransaction,
-          Effect.as<InsertOutcome>("inserted"),
-          Effect.catchIf(
-            (error) => isUniqueViolation(error),
-            () => Effect.succeed<InsertOutcome>("port-taken")
-          )
+  return {
+    find,
+    /** Returns the record, locked until the transaction ends. */
+    lock: Effect.fn("ServerRepo.lock")(
+      (id: ServerId): Write<Option.Option<ServerRecord>> =>
+        readServer(sql, sql`SELECT * FROM servers WHERE id = ${id}`)
+    ),
+    lockAll: (ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>> =>
+      Effect.map(find(ids), (found) => new Map(found.map((record) => [record.id, record]))),
+    sequences: (ids: ReadonlyArray<ServerId>) =>
+      byIds(ids, (some) =>
+        readSequences(sql`SELECT id, node_id, last_sequence FROM servers WHERE ${sql.in("id", some)}`)
+      ).pipe(inSpan("ServerRepo.sequences")),
+    named: (text: string) =>
+      readServers(
+        sql,
+        sql`SELECT * FROM servers
+          WHERE id = ${text} OR name = ${text} OR substr(id, 1, ${text.length}) = ${text} ORDER BY id`
+      ),
+    /** Reads every record by id, in pages: one that is inserted meanwhile may be missing. */
+    all: Effect.gen(function* () {
+      const records: Array<ServerRecord> = []
+      while (true) {
+        const after = records.at(-1)?.id ?? ""
+        const page = yield* readServers(
+          sql,
+          sql`SELECT * FROM servers WHERE id > ${after} ORDER BY id LIMIT ${PAGE}`
         )
-      }),
+        records.push(...page)
+        if (page.length < PAGE) return records
+        yield* Effect.yieldNow
+      }
+    })
+  }
+}
+
+const updates = (sql: SqlClient.SqlClient) => ({
+  set: (id: ServerId, fields: ServerFields) => write(setFields(sql, [[id, fields]])),
+  setAll: (changed: ReadonlyArray<ChangedFields>) => write(setFields(sql, changed)),
+  /** Replaces the definition of a record, with its overrides and its reservation. */
+  redefine: Effect.fnUntraced(function* (before: ServerRecord, record: ServerRecord): Writing {
+    const { blueprint_id, definition_hash, overrides, redefinition } = yield* encodeServer(record)
+    const updated_at = yield* nowText
+    const values = { blueprint_id, definition_hash, overrides, redefinition, updated_at }
+    yield* keepDefinitions(sql, [record.definition])
+    yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${record.id}`
+    yield* replaceReservation(sql, before, record)
+  }),
+  reserve: (before: ServerRecord, record: ServerRecord) => write(replaceReservation(sql, before, record)),
+  /** Records an announced expiry; false if the server does not expire then, or it was announced. */
+  announceExpiry: (id: ServerId, expires_at: string) =>
+    changes(
+      sql`UPDATE servers SET expiry_announced = ${expires_at} WHERE id = ${id} AND expires_at = ${expires_at}
+        AND (expiry_announced IS NULL OR expiry_announced <> ${expires_at}) RETURNING id`
+    ),
+  /** Replaces the allocations of a record, and its reserved ports on its node; a taken port changes nothing. */
+  replacePorts: Effect.fn("ServerRepo.replacePorts")(function* (
+    before: ServerRecord,
+    allocations: Allocations
+  ): Writing<InsertOutcome> {
+    const record = { ...before, allocations }
+    const [old, next] = [portsOf(before), portsOf(record)]
+    const among = (ports: typeof old) => (one: (typeof old)[number]) =>
+      ports.some(({ address, port }) => address === one.address && port === one.port)
+    const updated_at = yield* nowText
+    const values = { allocations: (yield* encodeServer(record)).allocations, updated_at }
+    const replace = Effect.gen(function* () {
+      yield* insertPorts(
+        sql,
+        next.filter((one) => !among(old)(one))
+      )
+      for (const { address, node_id, port } of old.filter((one) => !among(next)(one))) {
+        yield* sql`DELETE FROM ports WHERE node_id = ${node_id} AND address = ${address} AND port = ${port}`
+      }
+      yield* sql`UPDATE servers SET ${sql.update(values)} WHERE id = ${before.id}`
+    })
+    return yield* inSavepoint(sql, replace)
+  }),
+  remove: (id: ServerId) =>
+    write(
+      Effect.all(
+        [
+          sql`DELETE FROM ports WHERE server_id = ${id}`,
+          deleteReservations(sql, id),
+          sql`DELETE FROM servers WHERE id = ${id}`
+        ],
+        { concurrency: "unbounded" }
+      )
+    ),
+  /** Returns unused hashes among the next `most`, and the hash to continue after, or empty to start. */
+  unusedDefinitions: (after: string, most: number) => findUnused(sql, after, most),
+  deleteUnusedDefinitions: (hashes: ReadonlyArray<string>) => write(deleteUnused(sql, hashes))
+})
+
+/** Records of servers and their ports. Rows that do not decode are defects. */
+export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/ServerRepo", {
+  make: Effect.map(SqlClient.SqlClient, (sql) => {
+    const removals = markTable(sql, "removals")
+    const suspects = markTable(sql, "suspects")
+    return {
+      ...insertions(sql),
+      ...reads(sql),
+      ...updates(sql),
       /** Records whether the removal of a server has begun, for a continuation after a crash. */
-      setRemoving: (id: ServerId, removing: boolean) =>
-        write(
-          removing
-            ? sql`INSERT INTO removals ${sql.insert({ server_id: id })} ON CONFLICT DO NOTHING`
-            : sql`DELETE FROM removals WHERE server_id = ${id}`
-        ),
+      setRemoving: removals.set,
       isRemoving: (id: ServerId): Write<boolean> =>
         Effect.map(sql`SELECT server_id FROM removals WHERE server_id = ${id}`, (rows) => rows.length > 0),
-      removing: Effect.map(readIds(sql`SELECT server_id FROM removals ORDER BY server_id`), (rows) =>
-        rows.map(({ server_id }) => server_id)
-      ),
+      removing: removals.all,
       /** Records whether the node must be asked for a server; false if there is no such record. */
-      setSuspected: (id: ServerId, suspected: boolean) =>
-        changes(
-          suspected
-            ? sql`INSERT INTO suspects (server_id) SELECT id FROM servers WHERE id = ${id}
-                ON CONFLICT (server_id) DO UPDATE SET server_id = excluded.server_id RETURNING server_id`
-            : sql`DELETE FROM suspects WHERE server_id = ${id} RETURNING server_id`
-        ),
-      suspected: Effect.map(readIds(sql`SELECT server_id FROM suspects ORDER BY server_id`), (rows) =>
-        rows.map(({ server_id }) => server_id)
-      ),
-      remove: (id: ServerId) =>
-        write(
-          Effect.all(
-            [
-              sql`DELETE FROM ports WHERE server_id = ${id}`,
-              deleteReservations(sql, id),
-              sql`DELETE FROM servers WHERE id = ${id}`
-            ],
-            { concurrency: "unbounded" }
-          )
-        ),
-      find,
-      sequences: (ids: ReadonlyArray<ServerId>) =>
-        byIds(ids, (some) =>
-          readSequences(sql`SELECT id, node_id, last_sequence FROM servers WHERE ${sql.in("id", some)}`)
-        ).pipe(inSpan("ServerRepo.sequences")),
-      /** Returns unused hashes among the next `most`, and the hash to continue after, or empty to start. */
-      unusedDefinitions: (after: string, most: number) => findUnused(sql, after, most),
-      deleteUnusedDefinitions: (hashes: ReadonlyArray<string>) => write(deleteUnused(sql, hashes)),
-      named: (text: string) =>
-        readServers(
-          sql,
-          sql`${select} WHERE id = ${text} OR name = ${text} OR substr(id, 1, ${text.length}) = ${text} ORDER BY id`
-        ),
-      /** Reads every record by id, in pages: one that is inserted meanwhile may be missing. */
-      all: Effect.gen(function* () {
-        const records: Array<ServerRecord> = []
-        while (true) {
-          const after = records.at(-1)?.id ?? ""
-          const page = yield* readServers(sql, sql`${select} WHERE id > ${after} ORDER BY id LIMIT ${PAGE}`)
-          records.push(...page)
-          if (page.length < PAGE) return records
-          yield* Effect.yieldNow
-        }
-      })
+      setSuspected: suspects.set,
+      suspected: suspects.all
     }
   })
 }) {

@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { WebhookDelivery, WebhookId, WebhookSettings } from "../../../contract/domain/Webhook.ts"
 import { insertRows, upsertRows } from "../sql/insertRows.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import { type Writing, write } from "../sql/Transaction.ts"
+import { Transaction, type Writing } from "../sql/Transaction.ts"
 
 /** Attempts of each webhook that are kept. */
 const KEPT = 100
@@ -47,6 +47,9 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
     const sql = yield* SqlClient.SqlClient
     let attempts = 0
 
+    const announce = (webhook_id: WebhookId) =>
+      Effect.flatMap(Transaction, ({ append }) => append({ topic: "webhook:changed", webhook_id }))
+
     const find = (id: WebhookId) => readOne(sql`SELECT * FROM webhooks WHERE id = ${id}`)
 
     const addDeliveries = Effect.fnUntraced(function* (
@@ -73,8 +76,9 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
       /** Adds or replaces a webhook. */
       put: Effect.fn("WebhookRepo.put")(function* (record: WebhookRecord): Writing {
         yield* upsertRows(sql, "webhooks", "id", [yield* encode(record)])
+        yield* announce(record.id)
       }),
-      remove: (id: WebhookId) => write(sql`DELETE FROM webhooks WHERE id = ${id}`),
+      remove: (id: WebhookId) => Effect.andThen(sql`DELETE FROM webhooks WHERE id = ${id}`, announce(id)),
       /** Records an attempt beside the rounds, unless the webhook was deleted. */
       record: Effect.fn("WebhookRepo.record")(function* (id: WebhookId, delivery: WebhookDelivery): Writing {
         if (Option.isSome(yield* find(id))) yield* addDeliveries(id, [delivery])

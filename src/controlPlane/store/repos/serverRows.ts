@@ -1,16 +1,20 @@
 /** The rows of a server's record in the tables `servers` and `ports`. */
-import { Effect, Option, Predicate, Result, Schema } from "effect"
+import { Effect, Option, Result, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
+import type { ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
+import { nowText } from "../../../contract/domain/nowText.ts"
 import { Overrides } from "../../../contract/domain/Overrides.ts"
 import { Problem } from "../../../contract/domain/Problem.ts"
 import { RestartState, RunState } from "../../../contract/domain/Run.ts"
 import { Redefinition, ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
-import { ServerStatus } from "../../../contract/domain/ServerStatus.ts"
+import { insertRows, type UpdatedRow, updateRows } from "../sql/insertRows.ts"
 import { allocationsColumn, installColumn } from "../sql/plainColumns.ts"
 import { IntColumn, JsonColumn, writeRow } from "../sql/rows.ts"
 import { makeSharedColumn, makeSharedText } from "../sql/sharedColumn.ts"
+import { isUniqueViolation } from "../sql/sqlErrors.ts"
+import type { Transaction, Write } from "../sql/Transaction.ts"
 import { definitionRow, findDefinitions } from "./definitionRows.ts"
 
 const { definition: _, ...ownFields } = ServerRecord.fields
@@ -66,9 +70,9 @@ export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
     status: record.status,
     install: yield* encodeInstall(record.install),
     start_pending: record.start_pending ? 1 : 0,
-    restart: record.restart == null ? null : yield* encodeRestart(record.restart),
-    run: record.run == null ? null : yield* encodeRun(record.run),
-    problem: record.problem == null ? null : yield* encodeProblem(record.problem),
+    restart: yield* encodeRestart(record.restart ?? null),
+    run: yield* encodeRun(record.run ?? null),
+    problem: yield* encodeProblem(record.problem ?? null),
     last_sequence: record.last_sequence,
     created_at: record.created_at,
     name: record.name ?? null,
@@ -79,39 +83,6 @@ export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
     updated_at: record.updated_at
   }
 })
-
-const statuses: ReadonlySet<unknown> = new Set(ServerStatus.literals)
-const texts = [
-  "id",
-  "blueprint_id",
-  "node_id",
-  "allocations",
-  "definition_hash",
-  "install",
-  "labels",
-  "created_at",
-  "updated_at"
-]
-const optionalTexts = ["overrides", "name", "expires_at", "created_by", "trace"]
-
-/** Decodes a row. The usual values of SQLite need no schema: they are what the schema would decode them to. */
-export const readRow = (row: unknown): Result.Result<StoredRow, Schema.SchemaError> => {
-  if (!Predicate.isObject(row)) return decodeRow(row)
-  const fields: Readonly<Record<string, unknown>> = row
-  const { last_sequence, problem, redefinition, restart, run, start_pending, status } = fields
-  const isPlain =
-    texts.every((name) => typeof fields[name] === "string") &&
-    optionalTexts.every((name) => fields[name] === null || typeof fields[name] === "string") &&
-    statuses.has(status) &&
-    Number.isSafeInteger(last_sequence) &&
-    redefinition === null &&
-    restart === null &&
-    run === null &&
-    problem === null &&
-    (start_pending === 0 || start_pending === 1)
-  // The check is that of the schema.
-  return isPlain ? Result.succeed(row as StoredRow) : decodeRow(row)
-}
 
 const noOverrides = Result.succeed(undefined)
 
@@ -167,7 +138,7 @@ export const readServers = Effect.fnUntraced(function* (
   query: Rows
 ): Effect.fn.Return<ReadonlyArray<ServerRecord>, SqlError.SqlError> {
   for (let read = 1; read <= READS; read++) {
-    const rows = yield* decoded((yield* query).map(readRow))
+    const rows = yield* decoded((yield* query).map((row) => decodeRow(row)))
     const definitions = yield* findDefinitions(sql, new Set(rows.map((row) => row.definition_hash)))
     const records = rows.flatMap((row) => {
       const definition = definitions.get(row.definition_hash)
@@ -192,3 +163,88 @@ export const portsOf = (record: ServerRecord) => {
   }
   return Array.from(held.values(), (port) => ({ node_id: record.node_id, ...port, server_id: record.id }))
 }
+
+/** The outcome of an insertion; `port-taken`: another server has one of its ports. */
+export type InsertOutcome = "inserted" | "port-taken"
+
+/** Fails with `port-taken` if another server has one of the ports. */
+export const insertPorts = (sql: SqlClient.SqlClient, ports: ReturnType<typeof portsOf>) =>
+  Effect.catchIf(insertRows(sql, "ports", ports), isUniqueViolation, () => Effect.fail("port-taken" as const))
+
+/** Runs insertions in a savepoint: a taken port undoes all of them, and nothing else. */
+export const inSavepoint = (
+  sql: SqlClient.SqlClient,
+  insertions: Effect.Effect<unknown, SqlError.SqlError | "port-taken", Transaction>
+): Write<InsertOutcome> =>
+  insertions.pipe(
+    Effect.as<InsertOutcome>("inserted"),
+    sql.withTransaction,
+    Effect.catchIf(
+      (error): error is "port-taken" => error === "port-taken",
+      (outcome) => Effect.succeed<InsertOutcome>(outcome)
+    )
+  )
+
+/** The changing fields of a record while it is on its node. */
+export type ServerFields = Partial<
+  Pick<
+    ServerRecord,
+    | "status"
+    | "install"
+    | "start_pending"
+    | "last_sequence"
+    | "labels"
+    | "restart"
+    | "run"
+    | "problem"
+    | "redefinition"
+  >
+> & {
+  /** Null removes it. */
+  readonly name?: string | null
+  readonly expires_at?: string | null
+}
+
+export type ChangedFields = readonly [ServerId, ServerFields]
+
+const encodeFields = Effect.fnUntraced(function* ({
+  install,
+  labels,
+  problem,
+  redefinition,
+  restart,
+  run,
+  start_pending,
+  ...same
+}: ServerFields) {
+  return {
+    ...same,
+    ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
+    ...(redefinition === undefined ? {} : { redefinition: yield* encodeRedefinition(redefinition) }),
+    ...(restart === undefined ? {} : { restart: yield* encodeRestart(restart) }),
+    ...(run === undefined ? {} : { run: yield* encodeRun(run) }),
+    ...(problem === undefined ? {} : { problem: yield* encodeProblem(problem) }),
+    ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) }),
+    ...(start_pending === undefined ? {} : { start_pending: start_pending ? 1 : 0 })
+  }
+})
+
+/** Sets fields of records, with one statement for all that have the same fields; the last of a record's field counts. */
+export const setFields = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  changes: ReadonlyArray<ChangedFields>
+): Effect.fn.Return<void, SqlError.SqlError> {
+  const byId = new Map<ServerId, ServerFields>()
+  for (const [id, fields] of changes) byId.set(id, { ...byId.get(id), ...fields })
+  const updated_at = yield* nowText
+  const byColumns = new Map<string, Array<UpdatedRow>>()
+  for (const [id, fields] of byId) {
+    const values = yield* encodeFields(fields)
+    const columns = Object.keys(values).join()
+    if (columns === "") continue
+    const rows = byColumns.get(columns) ?? []
+    byColumns.set(columns, rows)
+    rows.push({ id, ...values, updated_at })
+  }
+  for (const rows of byColumns.values()) yield* updateRows(sql, "servers", rows)
+})

@@ -8,8 +8,8 @@ export interface CommitToken {
   readonly server_started: string
 }
 
-/** `in doubt`: a transaction with this number was committed, but it may be another one. */
-export type CommitOutcome = "committed" | "lost" | "in doubt"
+/** `unknown`: a transaction with this number was committed, but it may be another one. */
+export type CommitOutcome = "committed" | "lost" | "unknown"
 
 /** The differences between the databases beyond their SQL: availability, and the needs of a commit. */
 export class Backend extends Context.Service<

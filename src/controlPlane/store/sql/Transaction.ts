@@ -1,5 +1,5 @@
 import { Context, Effect } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
 import type { Change, ChangedServer } from "../../../contract/domain/Journal.ts"
 
 /** The write transaction of the current mutation. */
@@ -18,6 +18,12 @@ export type Writing<A = void> = Effect.fn.Return<A, SqlError.SqlError, Transacti
 
 export const write = (statement: Read<unknown>): Write => Effect.asVoid(statement)
 
+/** Returns the condition that all given ones hold; false ones are left out. */
+export const allOf = (
+  sql: SqlClient.SqlClient,
+  conditions: ReadonlyArray<Statement.Fragment | false>
+): Statement.Fragment => sql.and([sql`1 = 1`, ...conditions.filter((condition) => condition !== false)])
+
 /** Whether a statement that returns the changed rows has changed one. */
 export const changes = (statement: Read<ReadonlyArray<unknown>>): Write<boolean> =>
   Effect.map(statement, (rows) => rows.length > 0)
@@ -27,10 +33,3 @@ export const keysChanged = Effect.fnUntraced(function* (sql: SqlClient.SqlClient
   yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
   yield* (yield* Transaction).append({ topic: "key:changed" })
 })
-
-/** Whether the answer to a statement is not awaited. */
-export const Unanswered = Context.Reference<boolean>("muster/store/Unanswered", { defaultValue: () => false })
-
-/** Runs statements without data in their results, and may not await them: a failure surfaces at the commit. */
-export const pipelined = <A, E, R>(statements: Effect.Effect<A, E, R>): Effect.Effect<void, E, R> =>
-  Effect.asVoid(Effect.provideService(statements, Unanswered, true))

@@ -1,5 +1,6 @@
 /** Column types of both databases: the stored form and the domain's form. */
 import { Array as Arr, Effect, Option, Schema, SchemaTransformation } from "effect"
+import { ServerId } from "../../../contract/domain/Id.ts"
 import type { Read } from "./Transaction.ts"
 
 /** A 64-bit column; PostgreSQL returns it as text. */
@@ -30,6 +31,12 @@ export const firstRow = <A, I>(row: Schema.Codec<A, I>) => {
   return (query: Read<ReadonlyArray<unknown>>): Read<Option.Option<A>> =>
     Effect.map(read(query), (rows) => Option.fromUndefinedOr(rows[0]))
 }
+
+const readServerIdRows = readRows(Schema.Struct({ server_id: ServerId }))
+
+/** Returns the column `server_id` of the rows of `query`. */
+export const readServerIds = (query: Read<ReadonlyArray<unknown>>): Read<ReadonlyArray<ServerId>> =>
+  Effect.map(readServerIdRows(query), (rows) => rows.map(({ server_id }) => server_id))
 
 /** Ids or rows of one statement: below the parameter limits of both databases. */
 export const CHUNK = 500

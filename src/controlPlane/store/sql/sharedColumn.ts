@@ -1,4 +1,4 @@
-import { Effect, Result, Schema } from "effect"
+import { Result, Schema } from "effect"
 import { RecentMap } from "../../../shared/work/RecentMap.ts"
 import { JsonColumn, writeRow } from "./rows.ts"
 
@@ -6,26 +6,18 @@ import { JsonColumn, writeRow } from "./rows.ts"
 const MOST_CHARACTERS = 8 * 1024 * 1024
 /** The cost of a text beside its own characters. */
 const PER_TEXT = 256
-/** The longest JSON, in characters, by which a column keeps an encoded text. */
-const LONGEST_EQUAL = 1_000
 
-/**
- * A JSON column whose values repeat: equal texts share a decoded value, and equal values are encoded once, maybe with
- * another order of keys. `share` returns an equal value with parts of others.
- */
+/** A JSON column whose values repeat: equal texts share a decoded value. `share` returns an equal value with parts of others. */
 export const makeSharedColumn = <A extends object, I>(
   schema: Schema.Codec<A, I>,
   share: (value: A) => A = (value) => value
 ) => {
   const column = JsonColumn(schema)
   const decodeText = Schema.decodeUnknownResult(column)
-  const encodeValue = writeRow(column)
   const values = new RecentMap<string, { readonly value: A; readonly length: number }>(
     MOST_CHARACTERS,
     (_, { length }) => length + PER_TEXT
   )
-  /** Encoded texts by the JSON of short values. */
-  const equals = new RecentMap<string, string>()
 
   return {
     /** Returns the value of a key of {@link decode}, if it is kept. */
@@ -40,15 +32,7 @@ export const makeSharedColumn = <A extends object, I>(
       }
       return decoded
     },
-    encode: (value: A): Effect.Effect<string> => {
-      const json = JSON.stringify(value)
-      const equal = equals.get(json)
-      if (equal !== undefined) return Effect.succeed(equal)
-      return Effect.map(encodeValue(value), (text) => {
-        if (json.length <= LONGEST_EQUAL) equals.set(json, text)
-        return text
-      })
-    }
+    encode: writeRow(column)
   } as const
 }
 

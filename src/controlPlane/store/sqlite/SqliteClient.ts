@@ -1,9 +1,9 @@
-import { Context, Effect, Layer, Predicate, Schedule, Semaphore, Stream } from "effect"
+import { Context, Effect, Layer, Schedule, Semaphore, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
 import { Freshness } from "../journal/Journal.ts"
 import type { StoreStartError } from "../sql/sqlErrors.ts"
-import { type Database, openDatabase, type Query, sqlError } from "./database.ts"
+import { type Database, openDatabase, sqlError } from "./database.ts"
 
 const BEGIN = "BEGIN IMMEDIATE"
 
@@ -69,40 +69,18 @@ const make = Effect.fnUntraced(function* (options: { readonly filename: string }
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`
   })
   return Context.make(SqlClient.SqlClient, client).pipe(
-    Context.add(Freshness, Freshness.of({ stamp: oncePerTurn(() => outsideChanges(writing)) }))
+    Context.add(Freshness, Freshness.of({ stamp: () => outsideChanges(writing) }))
   )
 })
-
-/** Calls a function at most once in a turn of the event loop, whose requests have arrived together. */
-const oncePerTurn = <A>(read: () => A): (() => A) => {
-  let known: { readonly value: A } | undefined
-  return () => {
-    if (known !== undefined) return known.value
-    known = { value: read() }
-    setImmediate(() => {
-      known = undefined
-    })
-    return known.value
-  }
-}
 
 /** The value changes when another process commits: in this process only the writer writes. */
 const outsideChanges = (writer: Database): number | undefined => {
   try {
-    const [row] = writer.all(dataVersion)
-    return Predicate.hasProperty(row, "data_version") ? Number(row.data_version) : undefined
+    return Number(writer.all("PRAGMA data_version")[0]?.data_version)
   } catch {
     // The file cannot be read now: the next statement reports why.
     return undefined
   }
-}
-
-const dataVersion: Query = {
-  sql: "PRAGMA data_version",
-  params: [],
-  rows: "objects",
-  bigints: false,
-  prepare: "cached"
 }
 
 interface SqliteConnection extends SqlConnection.Connection {
@@ -113,84 +91,49 @@ const makeConnection = (database: Database): SqliteConnection => {
   // Some errors (disk full, I/O) make SQLite roll back; the following statements would then commit one by one.
   let inTransaction = false
 
-  const use = <A>(operation: string, run: () => A): Effect.Effect<A, SqlError.SqlError> =>
+  const run = (sql: string, params: ReadonlyArray<unknown>) =>
     Effect.suspend(() => {
-      if (inTransaction && !database.isTransaction) return Effect.fail(rolledBack(operation))
+      if (sql === BEGIN) inTransaction = false
+      if (inTransaction && !database.isTransaction) return Effect.fail(rolledBack)
       try {
-        return Effect.succeed(run())
+        const rows = database.all(sql, params)
+        if (sql === BEGIN) inTransaction = true
+        if (sql === "COMMIT" || sql === "ROLLBACK") inTransaction = false
+        return Effect.succeed(rows)
       } catch (cause) {
-        return Effect.fail(sqlError(cause, operation))
+        return Effect.fail(sqlError(cause, "execute"))
       }
     })
+  const begin = Effect.retry(run(BEGIN, []), {
+    while: (error) => error.reason._tag === "LockTimeoutError",
+    schedule: waitForWriter
+  })
 
-  const rows = (query: Omit<Query, "bigints">) =>
-    Effect.withFiber<ReadonlyArray<unknown>, SqlError.SqlError>((fiber) =>
-      use("execute", () => database.all({ ...query, bigints: fiber.getRef(SqlClient.SafeIntegers) }))
-    )
-
-  const control = (sql: string): Effect.Effect<ReadonlyArray<unknown>, SqlError.SqlError> | undefined => {
-    switch (sql) {
-      case BEGIN:
-        return Effect.suspend(() => {
-          inTransaction = false
-          return use("begin", () => {
-            const none = database.all({ sql, params: [], rows: "objects", bigints: false, prepare: "cached" })
-            inTransaction = true
-            return none
-          })
-        }).pipe(
-          Effect.retry({
-            while: (error) => error.reason._tag === "LockTimeoutError",
-            schedule: waitForWriter
-          })
-        )
-      case "COMMIT":
-      case "ROLLBACK":
-        return Effect.tap(rows({ sql, params: [], rows: "objects", prepare: "cached" }), () =>
-          Effect.sync(() => {
-            inTransaction = false
-          })
-        )
-      default:
-        return undefined
-    }
+  const execute: SqlConnection.Connection["execute"] = (sql, params, transformRows) => {
+    const rows = sql === BEGIN ? begin : run(sql, params)
+    return transformRows === undefined ? rows : Effect.map(rows, transformRows)
   }
-
-  const objects = (sql: string, params: ReadonlyArray<unknown>, prepare: "cached" | "once") =>
-    // The connection's contract has rows of `any`; the author of a statement decodes them.
-    (control(sql) ?? rows({ sql, params, rows: "objects", prepare })) as ReturnType<
-      SqlConnection.Connection["execute"]
-    >
-
-  const transform = (
-    result: ReturnType<SqlConnection.Connection["execute"]>,
-    transformRows: Parameters<SqlConnection.Connection["execute"]>[2]
-  ) => (transformRows === undefined ? result : Effect.map(result, transformRows))
-
-  const arrays = (sql: string, params: ReadonlyArray<unknown>, prepare: "cached" | "once") =>
-    rows({ sql, params, rows: "arrays", prepare }) as ReturnType<SqlConnection.Connection["executeValues"]>
+  const executeValues: SqlConnection.Connection["executeValues"] = (sql, params) =>
+    Effect.map(run(sql, params), (rows) => rows.map((row) => Object.values(row)))
 
   return {
     get isTransaction() {
       return database.isTransaction
     },
-    execute: (sql, params, transformRows) => transform(objects(sql, params, "cached"), transformRows),
-    executeUnprepared: (sql, params, transformRows) => transform(objects(sql, params, "once"), transformRows),
-    executeValues: (sql, params) => arrays(sql, params, "cached"),
-    executeValuesUnprepared: (sql, params) => arrays(sql, params, "once"),
-    executeRaw: (sql, params) =>
-      use("execute", () => database.raw({ sql, params, rows: "objects", bigints: false, prepare: "cached" })),
+    execute,
+    executeUnprepared: execute,
+    executeValues,
+    executeValuesUnprepared: executeValues,
+    executeRaw: run,
     // Rows are read at once: an open statement would hold the connection.
-    executeStream: (sql, params, transformRows) =>
-      Stream.fromIterableEffect(transform(objects(sql, params, "cached"), transformRows))
+    executeStream: (...statement) => Stream.fromIterableEffect(execute(...statement))
   }
 }
 
-const rolledBack = (operation: string) =>
-  new SqlError.SqlError({
-    reason: new SqlError.ConnectionError({
-      cause: undefined,
-      message: "SQLite has rolled the transaction back after an error",
-      operation
-    })
+const rolledBack = new SqlError.SqlError({
+  reason: new SqlError.ConnectionError({
+    cause: undefined,
+    message: "SQLite has rolled the transaction back after an error",
+    operation: "execute"
   })
+})

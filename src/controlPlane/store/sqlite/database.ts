@@ -3,24 +3,16 @@ import { chmodSync, closeSync, openSync, statSync } from "node:fs"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
 import { Effect, Predicate, type Scope } from "effect"
 import { SqlError } from "effect/sql"
+import { RecentMap } from "../../../shared/work/RecentMap.ts"
 import { StoreStartError } from "../sql/sqlErrors.ts"
 
 /** Prepared statements per connection; the least recently used is dropped first. */
 const STATEMENT_CACHE_SIZE = 256
 
-export interface Query {
-  readonly sql: string
-  readonly params: ReadonlyArray<unknown>
-  readonly rows: "objects" | "arrays"
-  /** Reads integers as `bigint`; without it, an integer beyond 2^53 is an error, never a wrong number. */
-  readonly bigints: boolean
-  readonly prepare: "cached" | "once"
-}
-
 /** One connection to a SQLite file. Methods throw the exceptions of `node:sqlite`: see {@link sqlError}. */
 export class Database {
   readonly #database: DatabaseSync
-  readonly #statements = new Map<string, StatementSync>()
+  readonly #statements = new RecentMap<string, StatementSync>(STATEMENT_CACHE_SIZE)
 
   constructor(filename: string, busyTimeoutMillis: number) {
     this.#database = new DatabaseSync(filename, { timeout: busyTimeoutMillis })
@@ -35,121 +27,56 @@ export class Database {
     this.#database.exec(sql)
   }
 
-  all(query: Query): ReadonlyArray<unknown> {
-    return this.#statement(query).all(...query.params.map(toInput))
-  }
-
-  /** Returns the rows of a statement, or the number of changes. */
-  raw(query: Query): unknown {
-    const statement = this.#statement(query)
-    const params = query.params.map(toInput)
-    return statement.columns().length > 0 ? statement.all(...params) : statement.run(...params)
+  /** Returns the rows of a statement. An integer beyond 2^53 is an error, never a wrong number. */
+  all(sql: string, params: ReadonlyArray<unknown> = []): ReadonlyArray<Record<string, unknown>> {
+    const statement = this.#statements.get(sql) ?? this.#database.prepare(sql)
+    this.#statements.set(sql, statement)
+    return statement.all(...params.map(toInput))
   }
 
   close(): void {
-    this.#statements.clear()
     this.#database.close()
-  }
-
-  #statement(query: Query): StatementSync {
-    if (query.prepare === "once") return this.#prepare(query)
-    const key = `${query.rows === "arrays" ? "a" : "o"}${query.bigints ? "b" : "n"}${query.sql}`
-    const known = this.#statements.get(key)
-    const statement = known ?? this.#prepare(query)
-    if (known !== undefined) this.#statements.delete(key)
-    this.#statements.set(key, statement)
-    if (this.#statements.size > STATEMENT_CACHE_SIZE) {
-      for (const oldest of this.#statements.keys()) {
-        this.#statements.delete(oldest)
-        break
-      }
-    }
-    return statement
-  }
-
-  #prepare(query: Query): StatementSync {
-    const statement = this.#database.prepare(query.sql)
-    if (query.rows === "arrays") statement.setReturnArrays(true)
-    if (query.bigints) statement.setReadBigInts(true)
-    return statement
   }
 }
 
 const toInput = (value: unknown): SQLInputValue => {
-  switch (typeof value) {
-    case "string":
-    case "number":
-    case "bigint":
-      return value
-    case "boolean":
-      return value ? 1 : 0
-    case "undefined":
-      return null
-    default:
-      // SQLite refuses a value that it cannot bind (an object) with an error.
-      return value instanceof Date ? value.toISOString() : (value as SQLInputValue)
-  }
+  if (typeof value === "boolean") return value ? 1 : 0
+  // SQLite refuses a value that it cannot bind (an object) with an error.
+  return (value ?? null) as SQLInputValue
 }
 
-const errcode = (cause: unknown): number | undefined =>
-  Predicate.hasProperty(cause, "errcode") && typeof cause.errcode === "number" ? cause.errcode : undefined
+/** Returns SQLite's extended result code; 0 if the error is another one. */
+const errcode = (cause: unknown): number =>
+  Predicate.hasProperty(cause, "errcode") && typeof cause.errcode === "number" ? cause.errcode : 0
 
 const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
 
 /** Extended result codes of a violated unique or primary key: PRIMARYKEY, UNIQUE, ROWID. */
 const uniqueCodes: ReadonlySet<number> = new Set([1555, 2067, 2579])
-const uniquePrefix = "UNIQUE constraint failed: "
+const BUSY = 5
+const LOCKED = 6
+/** Failures of the database, not of the statement: PERM, NOMEM, READONLY, IOERR, CORRUPT, FULL, CANTOPEN, PROTOCOL, AUTH, NOTADB. */
+const away: ReadonlySet<number> = new Set([3, 7, 8, 10, 11, 13, 14, 15, 23, 26])
 
-export const sqlError = (cause: unknown, operation: string): SqlError.SqlError => {
-  const code = errcode(cause)
+const reasonOf = (cause: unknown, operation: string): SqlError.SqlErrorReason => {
   const props = { cause, message: messageOf(cause), operation }
-  return new SqlError.SqlError({ reason: reasonOf(code, props) })
+  const code = errcode(cause)
+  const primary = code & 0xff
+  if (uniqueCodes.has(code)) {
+    return new SqlError.UniqueViolation({ ...props, constraint: props.message.replace(/^.*: /, "") })
+  }
+  if (primary === BUSY || primary === LOCKED) return new SqlError.LockTimeoutError(props)
+  const isClosed = Predicate.hasProperty(cause, "code") && cause.code === "ERR_INVALID_STATE"
+  return isClosed || away.has(primary)
+    ? new SqlError.ConnectionError(props)
+    : new SqlError.UnknownError(props)
 }
 
-const reasonOf = (
-  code: number | undefined,
-  props: { readonly cause: unknown; readonly message: string; readonly operation: string }
-): SqlError.SqlErrorReason => {
-  if (code === undefined) {
-    return Predicate.hasProperty(props.cause, "code") && props.cause.code === "ERR_INVALID_STATE"
-      ? new SqlError.ConnectionError(props)
-      : new SqlError.UnknownError(props)
-  }
-  if (uniqueCodes.has(code)) {
-    const constraint = props.message.startsWith(uniquePrefix)
-      ? props.message.slice(uniquePrefix.length)
-      : "unknown"
-    return new SqlError.UniqueViolation({ ...props, constraint })
-  }
-  switch (code & 0xff) {
-    case 1: // ERROR: usually a statement that cannot be parsed
-      return new SqlError.SqlSyntaxError(props)
-    case 3: // PERM
-    case 8: // READONLY
-      return new SqlError.AuthorizationError(props)
-    case 5: // BUSY
-    case 6: // LOCKED
-      return new SqlError.LockTimeoutError(props)
-    case 7: // NOMEM
-    case 10: // IOERR
-    case 11: // CORRUPT
-    case 13: // FULL
-    case 14: // CANTOPEN
-    case 15: // PROTOCOL
-    case 26: // NOTADB
-      return new SqlError.ConnectionError(props)
-    case 19: // CONSTRAINT
-      return new SqlError.ConstraintError(props)
-    case 23: // AUTH
-      return new SqlError.AuthenticationError(props)
-    default:
-      return new SqlError.UnknownError(props)
-  }
-}
+export const sqlError = (cause: unknown, operation: string): SqlError.SqlError =>
+  new SqlError.SqlError({ reason: reasonOf(cause, operation) })
 
 export const startError = (cause: unknown, filename: string): StoreStartError => {
-  const code = errcode(cause)
-  const primary = code === undefined ? undefined : code & 0xff
+  const primary = errcode(cause) & 0xff
   if (primary === 26 || primary === 11) {
     return new StoreStartError({
       reason: "NotADatabase",
@@ -157,7 +84,7 @@ export const startError = (cause: unknown, filename: string): StoreStartError =>
       cause
     })
   }
-  if (primary === 5 || primary === 6) {
+  if (primary === BUSY || primary === LOCKED) {
     return new StoreStartError({
       reason: "Locked",
       message: `the database ${filename} is locked by another process: end it, or wait until it is done`,

@@ -4,11 +4,9 @@ import { Unavailable } from "../../../contract/domain/errors.ts"
 import { storeCommits, storeMutations } from "../../../shared/observability/metrics.ts"
 import type { DatabaseDisk } from "../disk/DatabaseDisk.ts"
 import type { Journal } from "../journal/Journal.ts"
-import { journalTable } from "../journal/journalTable.ts"
 import type { Backend } from "../sql/Backend.ts"
 import { isDiskFull, isRefused, sqlErrorIn, unavailableOf } from "../sql/sqlErrors.ts"
-import { type Job, mistakesAsDefects } from "./job.ts"
-import type { Entries, Sealed, TransactionResult } from "./writeTransaction.ts"
+import { type Entries, type Job, mistakesAsDefects, type TransactionResult } from "./writeTransaction.ts"
 
 /** The time that callers wait for the outcome of an unanswered COMMIT once the database is unavailable, in ms. */
 const UNKNOWN_AFTER_MILLIS = 200
@@ -21,8 +19,7 @@ export interface WriteOptions {
 }
 
 /** What follows a transaction: its entries are published to the journal's followers, and its callers get answers. */
-export const makeEndings = ({ backend, disk, journal, sql }: WriteOptions) => {
-  const table = journalTable(sql)
+export const makeEndings = ({ backend, disk, journal }: WriteOptions) => {
   const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
 
   const rejectAll = (jobs: ReadonlyArray<Job>, cause: Cause.Cause<Unavailable>) =>
@@ -66,33 +63,14 @@ export const makeEndings = ({ backend, disk, journal, sql }: WriteOptions) => {
       Effect.andThen(Effect.never)
     )
 
-  /** Whether the journal has the entries, unless they are gone or there were none. */
-  const isInJournal = ([first]: Entries): Effect.Effect<boolean | undefined> =>
-    first === undefined
-      ? Effect.succeed(undefined)
-      : table.has(first).pipe(
-          Effect.catch((error) =>
-            Effect.logDebug(`a commit cannot be looked up yet: ${error.message}`).pipe(
-              Effect.andThen(backend.readAgain),
-              Effect.flatMap((again) => (again ? isInJournal([first]) : Effect.succeed(undefined)))
-            )
-          )
-        )
-
-  /** Whether a transaction with an unanswered COMMIT was committed, unless that cannot be known. */
-  const wasCommitted = Effect.fnUntraced(function* ({ entries, token }: Sealed) {
-    const outcome = yield* backend.outcomeOf(token)
-    return outcome === "in doubt" ? yield* isInJournal(entries) : outcome === "committed"
-  })
-
   /** Answers the callers of a transaction that was committed, or whose COMMIT was not answered. */
   const end = Effect.fnUntraced(
     function* (outcome: Exclude<TransactionResult, { readonly _tag: "lost" }>) {
       const { entries, jobs } = outcome
       if (outcome._tag === "unknown") {
-        const committed = yield* Effect.raceFirst(wasCommitted(outcome), giveUp(jobs))
-        if (committed === undefined) return yield* rejectUnknown(jobs)
-        if (!committed) return yield* reject(jobs, outcome.cause)
+        const known = yield* Effect.raceFirst(backend.outcomeOf(outcome.token), giveUp(jobs))
+        if (known === "unknown") return yield* rejectUnknown(jobs)
+        if (known === "lost") return yield* reject(jobs, outcome.cause)
       }
       yield* disk.committed
       yield* Metric.update(storeCommits, 1)

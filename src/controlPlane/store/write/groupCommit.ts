@@ -6,8 +6,7 @@ import { MayUseReserve } from "../disk/DatabaseDisk.ts"
 import { isContention, isLostConnection, isRefused, sqlErrorIn } from "../sql/sqlErrors.ts"
 import { Transaction } from "../sql/Transaction.ts"
 import { makeEndings, type WriteOptions } from "./endings.ts"
-import { type Answered, type Job, type Mutation, makeJob } from "./job.ts"
-import { makeWriteTransaction } from "./writeTransaction.ts"
+import { type Answered, type Job, type Mutation, makeJob, makeWriteTransaction } from "./writeTransaction.ts"
 
 /** Mutations per commit: bounds the time that a transaction holds the database. */
 const MAX_BATCH = 500

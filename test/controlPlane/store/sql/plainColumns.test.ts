@@ -3,8 +3,6 @@ import { Effect, Result, Schema } from "effect"
 import * as fc from "fast-check"
 import { Allocations } from "../../../../src/contract/domain/Allocation.ts"
 import { InstallPhase, InstallState, InstallStepName } from "../../../../src/contract/domain/InstallState.ts"
-import { ServerStatus } from "../../../../src/contract/domain/ServerStatus.ts"
-import { readRow, StoredRow } from "../../../../src/controlPlane/store/repos/serverRows.ts"
 import { allocationsColumn, installColumn } from "../../../../src/controlPlane/store/sql/plainColumns.ts"
 import { JsonColumn } from "../../../../src/controlPlane/store/sql/rows.ts"
 
@@ -59,33 +57,6 @@ const allocations = fc.record(
   { requiredKeys: ["force_outgoing_ip", "default", "alias", "mappings"] }
 )
 
-const text = mostly(fc.string())
-const optionalText = fc.oneof(text, fc.constant(null))
-const row = fc.record(
-  {
-    id: text,
-    blueprint_id: text,
-    node_id: text,
-    allocations: text,
-    overrides: optionalText,
-    definition_hash: text,
-    redefinition: mostly(fc.constant(null)),
-    status: mostly(fc.constantFrom(...ServerStatus.literals)),
-    install: text,
-    start_pending: mostly(fc.constantFrom(0, 1)),
-    restart: mostly(fc.constant(null)),
-    last_sequence: mostly(fc.oneof(fc.nat(), fc.constantFrom("7", "x", 1.5))),
-    created_at: text,
-    name: optionalText,
-    labels: optionalText,
-    expires_at: optionalText,
-    created_by: optionalText,
-    trace: optionalText,
-    updated_at: optionalText
-  },
-  { noNullPrototype: true }
-)
-
 const sameAs =
   <A, I>(
     schema: Schema.Codec<A, I>,
@@ -112,18 +83,6 @@ const sameAs =
 describe("store: columns of records", () => {
   it("an installation is read and written as by its schema", () => {
     fc.assert(fc.property(fc.oneof(install, odd), sameAs(InstallState, installColumn)))
-  })
-
-  it("a row is read as its schema reads it", () => {
-    const decode = Schema.decodeUnknownResult(StoredRow)
-    fc.assert(
-      fc.property(fc.oneof({ weight: 9, arbitrary: row }, odd), (value) => {
-        const [wanted, found] = [decode(value), readRow(value)]
-        assert.strictEqual(found._tag, wanted._tag)
-        if (Result.isSuccess(found) && Result.isSuccess(wanted))
-          assert.deepStrictEqual(found.success, wanted.success)
-      })
-    )
   })
 
   it("allocations are read and written as by their schema", () => {
