@@ -31,27 +31,19 @@ import { version } from "./version.ts"
 
 /** npm forwards a signal shortly after the terminal sent it. */
 const SAME_KEYSTROKE_MILLIS = 500
-const codes = { SIGINT: 130, SIGTERM: 143 } as const
 
 /** Ends the process at the second SIGINT or SIGTERM. The first one starts the graceful stop elsewhere. */
 const endOnSecondSignal = Effect.acquireRelease(
   Effect.sync(() => {
     let first: number | undefined
-    const handlerOf = (signal: keyof typeof codes) => () => {
+    const onSignal = (_: NodeJS.Signals, code: number) => {
       first ??= performance.now()
-      if (performance.now() - first > SAME_KEYSTROKE_MILLIS) process.exit(codes[signal])
+      if (performance.now() - first > SAME_KEYSTROKE_MILLIS) process.exit(128 + code)
     }
-    const handlers = [
-      ["SIGINT", handlerOf("SIGINT")],
-      ["SIGTERM", handlerOf("SIGTERM")]
-    ] as const
-    for (const [signal, handler] of handlers) process.on(signal, handler)
-    return handlers
+    process.on("SIGINT", onSignal).on("SIGTERM", onSignal)
+    return onSignal
   }),
-  (handlers) =>
-    Effect.sync(() => {
-      for (const [signal, handler] of handlers) process.off(signal, handler)
-    })
+  (onSignal) => Effect.sync(() => process.off("SIGINT", onSignal).off("SIGTERM", onSignal))
 )
 
 const known = allSettings.flatMap(({ name, secret }) => (secret === true ? [name, fileForm(name)] : [name]))

@@ -233,13 +233,11 @@ export const follow =
             Effect.catchTag("CursorExpired", () => Effect.map(reset, (it) => Stream.succeed(it)))
           )
         })
-        const afterPause = Effect.suspend(() => (isFirst ? Effect.void : pause)).pipe(
-          Effect.andThen(
-            Effect.sync(() => {
-              isFirst = false
-            })
-          )
-        )
+        const afterPause = Effect.suspend(() => {
+          const due = isFirst ? Effect.void : pause
+          isFirst = false
+          return due
+        })
         return Effect.andThen(afterPause, Effect.timeoutOption(connection, silence)).pipe(
           Effect.map(Option.getOrElse((): Stream.Stream<Change | Reset, Broken> => Stream.empty)),
           Stream.unwrap,

@@ -1,4 +1,4 @@
-import { Data, Duration, Effect, Ref } from "effect"
+import { Data, Duration, Effect } from "effect"
 import { ServerId } from "../contract/domain/Id.ts"
 import type { Server } from "../contract/domain/Server.ts"
 import { backoff, makePause } from "../shared/work/backoff.ts"
@@ -50,32 +50,31 @@ export const waitUntil = (calls: Calls) =>
     const timeout = Duration.toMillis(options.timeout ?? "5 minutes")
     const include = [...new Set(["status", "install", ...(options.include ?? [])])].join(",")
     const end = (yield* elapsedMillis) + timeout
-    const last = yield* Ref.make<Server | undefined>(undefined)
-    const isBroken = yield* Ref.make(true)
+    let last: Server | undefined
+    let isBroken = true
     const pause = yield* makePause(backoff({ first: "250 millis", longest: "5 seconds" }))
 
-    const timedOut = Effect.flatMap(Ref.get(last), (server) =>
-      Effect.fail(new WaitTimedOut({ server_id, state, last: server }))
-    )
+    const timedOut = Effect.suspend(() => Effect.fail(new WaitTimedOut({ server_id, state, last })))
     const once = Effect.gen(function* () {
       const seconds = Math.ceil((end - (yield* elapsedMillis)) / 1000)
       // After a break, the state is read once more.
-      if (seconds <= 0 && !(yield* Ref.get(isBroken))) return yield* timedOut
+      if (seconds <= 0 && !isBroken) return yield* timedOut
       const [found, response] = yield* calls.servers.get({
         params: { server: server_id },
         query: { include, wait: state, timeout: String(Math.min(LONGEST, Math.max(1, seconds))) },
         responseMode: "decoded-and-response"
       })
       if (response.headers["x-muster-timed-out"] !== "true") return found
-      yield* Ref.set(last, found)
-      yield* Ref.set(isBroken, false)
+      last = found
+      isBroken = false
       return undefined
     })
     const repeated = Effect.gen(function* () {
       while (true) {
-        const found = yield* Effect.catchIf(once, isTransient, () =>
-          Effect.andThen(Ref.set(isBroken, true), Effect.as(pause, undefined))
-        )
+        const found = yield* Effect.catchIf(once, isTransient, () => {
+          isBroken = true
+          return Effect.as(pause, undefined)
+        })
         if (found !== undefined) return found
       }
     })

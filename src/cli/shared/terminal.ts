@@ -1,29 +1,20 @@
 /** The output of commands on a terminal and elsewhere, and questions to the caller. */
-import { stripVTControlCharacters } from "node:util"
+import { stripVTControlCharacters, styleText } from "node:util"
 import { Console, Effect, Layer } from "effect"
 import { Flag, Prompt } from "effect/cli"
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import { CommandError, wrongUsage } from "./failures.ts"
 
-const isSet = (value: string | undefined): boolean => value !== undefined && value !== ""
-
-/** Whether a stream shows colours: it is a terminal, and `NO_COLOR` is unset. */
-const hasColors = (stream: NodeJS.WriteStream): boolean => {
-  const { NO_COLOR, TERM } = process.env
-  return stream.isTTY === true && !isSet(NO_COLOR) && TERM !== "dumb"
-}
-
 export const isTerminal = (): boolean => process.stdout.isTTY === true
 
 export type Color = "red" | "green" | "yellow" | "gray"
 
-const codes: Readonly<Record<Color, string>> = { red: "31", green: "32", yellow: "33", gray: "90" }
-
+/** Returns a text in a colour if the stream is a terminal with colours, and `NO_COLOR` is unset. */
 export const paint = (
   text: string,
   color: Color | undefined,
   stream: NodeJS.WriteStream = process.stdout
-): string => (color === undefined || !hasColors(stream) ? text : `\u001b[${codes[color]}m${text}\u001b[0m`)
+): string => (color === undefined || !stream.isTTY ? text : styleText(color, text, { stream }))
 
 /** All that a text does to a terminal: colours and weights, line breaks and tabs. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: sequences that act on a terminal begin with ESC
