@@ -74,29 +74,28 @@ const inBackground = Effect.fnUntraced(function* <A, E, R>(layer: Layer.Layer<A,
 
 type Host = ReturnType<typeof nodeHost>
 
-/** The embedded node before it is connected: its id, the options of its daemon, and its host. */
+/** Probes the host in the background, which takes longer than the start of the control plane. */
+const makeHost = Effect.fnUntraced(function* (settings: ServiceSettings, dataDir: string) {
+  const node_id = yield* claimNode(dataDir)
+  const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
+  const options = yield* daemonOptions(settings, {
+    dataDir,
+    runtime,
+    allocations,
+    closed: ownFiles(settings)
+  })
+  const probed = yield* inBackground(nodeHost({ ...options, node_id }))
+  return { node_id, options, host: Fiber.join(probed) }
+})
+
+/** The embedded node before it is connected: its id, the options of its daemon, and its host once it is probed. */
 export class EmbeddedHost extends Context.Service<
   EmbeddedHost,
-  {
-    readonly node_id: NodeId
-    readonly options: Effect.Success<ReturnType<typeof daemonOptions>>
-    /** Waits until the host is probed, which takes longer than the start of the control plane. */
-    readonly host: Effect.Effect<Context.Context<Layer.Success<Host>>, Layer.Error<Host>>
-  }
+  Effect.Success<ReturnType<typeof makeHost>>
 >()("muster/app/EmbeddedHost") {
   /** The host of the embedded node, with Docker only if an engine responds. */
   static readonly layer = (settings: ServiceSettings, dataDir: string) =>
-    Layer.effect(
-      EmbeddedHost,
-      Effect.gen(function* () {
-        const node_id = yield* claimNode(dataDir)
-        const { embeddedAllocations: allocations, embeddedRuntime: runtime } = settings
-        const closed = ownFiles(settings)
-        const options = yield* daemonOptions(settings, { dataDir, runtime, allocations, closed })
-        const probed = yield* inBackground(nodeHost({ ...options, node_id }))
-        return { node_id, options, host: Fiber.join(probed) }
-      })
-    )
+    Layer.effect(EmbeddedHost, makeHost(settings, dataDir))
 }
 
 export class EmbeddedNode extends Context.Service<

@@ -77,22 +77,8 @@ export const openDataDir = (settings: Pick<ServiceSettings, "dataDir">) =>
       })
   })
 
-type DatabaseSettings = Pick<
-  ServiceSettings,
-  | "auditKeep"
-  | "auditKeepMib"
-  | "databaseUrl"
-  | "databasePool"
-  | "databaseTimeout"
-  | "eventsKeepHours"
-  | "eventsKeepCount"
->
-
 /** Returns the database of the settings; files by their absolute path. */
-export const databaseOf = (
-  { databaseUrl }: Pick<ServiceSettings, "databaseUrl">,
-  dataDir: string
-): DatabaseUrl => {
+export const databaseOf = ({ databaseUrl }: ServiceSettings, dataDir: string): DatabaseUrl => {
   switch (databaseUrl._tag) {
     case "DataFolder":
       return { _tag: "Sqlite", filename: join(dataDir, "muster.db") }
@@ -103,14 +89,11 @@ export const databaseOf = (
   }
 }
 
-export const hasEmbeddedNode = ({
-  databaseUrl,
-  embeddedNode
-}: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">): boolean =>
+export const hasEmbeddedNode = ({ databaseUrl, embeddedNode }: ServiceSettings): boolean =>
   embeddedNode === "auto" ? databaseUrl._tag !== "Postgres" : embeddedNode
 
 export const StoreLayer = (
-  settings: DatabaseSettings,
+  settings: ServiceSettings,
   dataDir: string,
   options: { readonly isService?: boolean } = {}
 ) =>
@@ -127,10 +110,7 @@ export const StoreLayer = (
   })
 
 /** Releases the reserve of a database file whose disk is full, so that the service can open its files. */
-export const makeRoom = Effect.fnUntraced(function* (
-  settings: Pick<ServiceSettings, "databaseUrl">,
-  dataDir: string
-) {
+export const makeRoom = Effect.fnUntraced(function* (settings: ServiceSettings, dataDir: string) {
   const database = databaseOf(settings, dataDir)
   if (database._tag !== "Sqlite") return
   const { filename } = database
@@ -143,7 +123,7 @@ export const AS_THE_SERVICE = ": set MUSTER_DATA_DIR or MUSTER_DATABASE_URL as t
 
 /** Locks the files of a service. Services may share a PostgreSQL database, but no data folder with a node. */
 export const ServiceLocks = (
-  settings: Pick<ServiceSettings, "databaseUrl" | "embeddedNode">,
+  settings: ServiceSettings,
   dataDir: string
 ): Layer.Layer<never, StoreStartError> => {
   const database = databaseOf(settings, dataDir)

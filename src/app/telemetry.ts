@@ -8,6 +8,7 @@ import {
 } from "effect/http"
 import { OtlpExporter, OtlpMetrics, OtlpSerialization, OtlpTracer } from "effect/observability"
 import { requestPath } from "../controlPlane/http/requestUrl.ts"
+import type { otlp } from "../shared/config/common.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import { connectTimeoutClient } from "../shared/net/connectTimeoutClient.ts"
 import { ObserveEvery } from "../shared/observability/observations.ts"
@@ -132,16 +133,10 @@ const headersOf = (text: string): Record<string, string> =>
 
 const decoded = Option.liftThrowable(decodeURIComponent)
 
-export interface TelemetryOptions extends Sampling {
-  /** The collector; nothing is recorded if it is empty. */
-  readonly otlpEndpoint: string
-  readonly otlpHeaders: Redacted.Redacted<string>
-}
-
 /** Exports over OTLP (HTTP, JSON) in bounded memory: a slow collector loses batches. Without one, no span is made. */
 export const TelemetryLayer = (
   serviceName: "muster" | "muster-node",
-  { otlpEndpoint, otlpHeaders, ...sampling }: TelemetryOptions
+  { otlpEndpoint, otlpHeaders, ...sampling }: Pick<ServiceSettings, keyof typeof otlp>
 ): Layer.Layer<never> => {
   if (otlpEndpoint === "") {
     return Layer.merge(
