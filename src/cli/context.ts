@@ -3,10 +3,10 @@ import { Argument, Command, Flag } from "effect/cli"
 import { ADMIN_KEY_FILE } from "../contract/domain/Key.ts"
 import { address } from "../shared/config/kinds.ts"
 import { command } from "./shared/command.ts"
-import { changeContexts, readContexts } from "./shared/contexts.ts"
 import { CommandError } from "./shared/failures.ts"
-import { lineIn } from "./shared/lineFile.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
+import { changeContexts, readContexts } from "./shared/target.ts"
+import { lineIn } from "./shared/terminal.ts"
 
 const nameArgument = Argument.String("name").pipe(
   Argument.withDescription("Name of the context"),

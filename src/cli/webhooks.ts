@@ -9,7 +9,6 @@ import {
 } from "../contract/domain/Webhook.ts"
 import { command, given, group, switchFlag, textFlag } from "./shared/command.ts"
 import { CommandError, wrongUsage } from "./shared/failures.ts"
-import { lineIn } from "./shared/lineFile.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import {
   type Listing,
@@ -20,7 +19,7 @@ import {
   printOne,
   wide
 } from "./shared/output.ts"
-import { confirm, note, yesFlag } from "./shared/terminal.ts"
+import { confirm, lineIn, note, yesFlag } from "./shared/terminal.ts"
 
 export const fields = {
   url: textFlag("url", "Address that receives the events"),

@@ -1,9 +1,25 @@
-/** The output of commands on a terminal and elsewhere, and questions to the caller. */
+/** The output of commands on a terminal and elsewhere, their secrets from files, and questions to the caller. */
+import { readFileSync } from "node:fs"
 import { stripVTControlCharacters, styleText } from "node:util"
 import { Console, Effect, Layer } from "effect"
 import { Flag, Prompt } from "effect/cli"
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
-import { CommandError, wrongUsage } from "./failures.ts"
+import { CommandError, whyNoFile, wrongUsage } from "./failures.ts"
+
+const STANDARD_INPUT = "-"
+
+/** Reads the only line of a file with a secret, which the arguments of a process would show to other users. */
+export const lineIn = (what: string, file: string) =>
+  Effect.try({
+    try: () => readFileSync(file === STANDARD_INPUT ? 0 : file, "utf8").trim(),
+    catch: (cause) =>
+      new CommandError({ status: "failed", message: `cannot read the ${what}: ${whyNoFile(cause)}` })
+  }).pipe(
+    Effect.filterOrFail(
+      (line) => line !== "" && !/\s/.test(line),
+      () => wrongUsage(`${file} has no ${what} on one line.`)
+    )
+  )
 
 export const isTerminal = (): boolean => process.stdout.isTTY === true
 
