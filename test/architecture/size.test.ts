@@ -6,9 +6,9 @@ import { root, textOf } from "../support/docs.ts"
 /** The lines that the TypeScript files of a folder may have. A commit that raises one says why. */
 const budgets: Record<string, number> = {
   src: 71,
-  "src/app": 2109,
-  "src/cli": 5816,
-  "src/client": 1105,
+  "src/app": 2074,
+  "src/cli": 5797,
+  "src/client": 1101,
   "src/contract": 6692,
   "src/controlPlane/audit": 223,
   "src/controlPlane/blueprints": 4501,
