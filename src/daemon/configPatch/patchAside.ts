@@ -71,7 +71,10 @@ const next = <A>(worker: Worker): Effect.Effect<A, PatchProblem> =>
     return Effect.sync(forget)
   })
 
-/** Makes threads with the parsers, of which each may take the memory of `MAX_MEMORY_MB`. Idle ones end after a while. */
+/**
+ * Threads with the parsers, of which each may take the memory of `MAX_MEMORY_MB`. Idle ones end after a while. The pool is
+ * made at the first use: its timer would keep a command such as `muster --help` from ending.
+ */
 const threads = (max: number, deadline: Duration.Input & string) => {
   const pool = Pool.makeWithTTL({
     acquire: Effect.acquireRelease(Effect.sync(startWorker), (worker) =>
@@ -81,14 +84,15 @@ const threads = (max: number, deadline: Duration.Input & string) => {
     max,
     timeToLive: "1 minute"
   })
-  return { deadline, pool: Effect.runSync(Scope.provide(pool, Scope.makeUnsafe())) }
+  return { deadline, made: Effect.runSync(Effect.cached(Scope.provide(pool, Scope.makeUnsafe()))) }
 }
 const forShort = threads(1, "2 seconds")
 const forLong = threads(2, "30 seconds")
 
 /** A thread that fails, takes too long, or is interrupted serves no other job. */
 const inThread = Effect.fnUntraced(function* (job: PatchJob) {
-  const { deadline, pool } = (job.text?.length ?? 0) <= SHORT_LENGTH ? forShort : forLong
+  const { deadline, made } = (job.text?.length ?? 0) <= SHORT_LENGTH ? forShort : forLong
+  const pool = yield* made
   const worker = yield* Pool.get(pool)
   worker.postMessage(job)
   const outcome = yield* next<PatchOutcome>(worker).pipe(
