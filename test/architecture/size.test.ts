@@ -16,8 +16,8 @@ const budgets: Record<string, number> = {
   "src/controlPlane/http": 3084,
   "src/controlPlane/keys": 838,
   "src/controlPlane/nodes": 3785,
-  "src/controlPlane/pages": 773,
-  "src/controlPlane/servers": 8015,
+  "src/controlPlane/pages": 778,
+  "src/controlPlane/servers": 8012,
   "src/controlPlane/store": 5989,
   "src/controlPlane/webhooks": 894,
   "src/daemon": 989,
@@ -33,7 +33,7 @@ const budgets: Record<string, number> = {
   "src/daemon/state": 441,
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 779,
-  "src/dashboard": 6869,
+  "src/dashboard": 6902,
   "src/shared": 1973
 }
 

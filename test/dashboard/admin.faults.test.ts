@@ -322,5 +322,22 @@ describe.runIf(chromium !== undefined)(`dashboard: administration${chromiumNote}
         }).pipe(Effect.scoped),
       slow
     )
+
+    it.effect(
+      "a part of the page that fails to load is named, and there after a reload",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept")
+          const { page } = yield* openPage(yield* browser, api, "/dashboard")
+          yield* step(() => page.route("**/assets/xterm.js", (route) => route.abort()))
+          yield* step(() => page.locator(`#row-${id} .server-link`).click())
+          yield* shows(page, "The console could not be loaded")
+          yield* step(() => page.unroute("**/assets/xterm.js"))
+          yield* step(() => page.reload())
+          yield* step(() => page.locator(".xterm-rows").getByText("ready").waitFor())
+        }).pipe(Effect.scoped),
+      slow
+    )
   })
 })

@@ -24,9 +24,14 @@ const withStyles: Plugin = {
   }
 }
 
-const output = { entryFileNames: "[name].js", comments: false, minify: true } satisfies OutputOptions
+const output = {
+  entryFileNames: "[name].js",
+  chunkFileNames: "[name].js",
+  comments: false,
+  minify: true
+} satisfies OutputOptions
 
-/** One file for the page, and the script that sets its theme before. */
+/** One file for the page, one for each part that it loads late, and the script that sets its theme before. */
 export const dashboardBundle = {
   input: { main: join(folder, "main.tsx"), initialTheme: join(folder, "initialTheme.ts") },
   plugins: [withStyles],

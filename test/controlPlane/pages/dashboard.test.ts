@@ -12,7 +12,7 @@ describe("files of the dashboard", () => {
       const files = yield* readDashboardFiles
       const texts = Object.fromEntries(files.map(({ body, name }) => [name, new TextDecoder().decode(body)]))
       const names = readdirSync(built)
-      assert.includeMembers(names, ["initialTheme.js", "main.js", "style.css"])
+      assert.includeMembers(names, ["initialTheme.js", "main.js", "style.css", "xterm.js"])
       assert.deepStrictEqual(
         texts,
         Object.fromEntries(names.map((name) => [name, readFileSync(join(built, name), "utf8")]))

@@ -3,8 +3,9 @@ import { whyNot } from "../../api/session.ts"
 import type { ServerStatus } from "../../api/types.ts"
 import { onText, type View } from "../../dom/el.ts"
 import { failed } from "../../state/notices.ts"
+import { useLate } from "../../state/useLate.ts"
 import { type ConsoleStream, followConsole } from "./consoleStream.ts"
-import { type ConsoleTerminal, openTerminal } from "./terminal.ts"
+import { type ConsoleTerminal, loadXterm, openTerminal } from "./terminal.ts"
 
 const MOST = 50
 
@@ -23,14 +24,15 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   const element = useRef<HTMLDivElement>(null)
   const stream = useRef<ConsoleStream>(undefined)
   const terminal = useRef<ConsoleTerminal>(undefined)
+  const xterm = useLate("The console", loadXterm)
   const [state, setState] = useState("Opening the console")
   const [text, setText] = useState("")
   /** How far the history is gone back; -1: not at all. */
   const [back, setBack] = useState(-1)
 
   useEffect(() => {
-    if (element.current === null) return
-    const opened = openTerminal(element.current)
+    if (element.current === null || xterm === undefined) return
+    const opened = openTerminal(xterm, element.current)
     const followed = followConsole(id, {
       onReplace: opened.replace,
       onLines: opened.write,
@@ -43,7 +45,7 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
       opened.close()
       terminal.current = undefined
     }
-  }, [id])
+  }, [id, xterm])
 
   const silent = whySilent(status)
   const submit = async (event: Event) => {

@@ -1,6 +1,5 @@
 import { effect } from "@preact/signals"
-import { FitAddon } from "@xterm/addon-fit"
-import { type ITheme, Terminal } from "@xterm/xterm"
+import type { ITheme, Terminal } from "@xterm/xterm"
 import { colour, theme } from "../../state/theme.ts"
 import { cleanLine } from "./consoleText.ts"
 
@@ -82,7 +81,16 @@ export interface ConsoleTerminal {
   readonly close: () => void
 }
 
-export const openTerminal = (element: HTMLElement): ConsoleTerminal => {
+/** The terminal is larger than the rest of the dashboard. */
+export const loadXterm = async () => ({
+  ...(await import("@xterm/xterm")),
+  ...(await import("@xterm/addon-fit"))
+})
+
+export const openTerminal = (
+  { FitAddon, Terminal }: Awaited<ReturnType<typeof loadXterm>>,
+  element: HTMLElement
+): ConsoleTerminal => {
   const terminal = new Terminal({
     documentOverride: styleSafeDocument,
     convertEol: true,
