@@ -17,7 +17,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/keys": 838,
   "src/controlPlane/nodes": 3785,
   "src/controlPlane/pages": 778,
-  "src/controlPlane/servers": 8012,
+  "src/controlPlane/servers": 8032,
   "src/controlPlane/store": 5989,
   "src/controlPlane/webhooks": 894,
   "src/daemon": 989,

@@ -158,7 +158,7 @@ const makeEncoding = (table: ServerTable, updated: Effect.Effect<void>) => {
       Effect.andThen(
         updated,
         encoded(ids, (id) => {
-          const piece = table.summary(id, include)
+          const piece = table.summary(id, include, ids.length <= LONGEST_WHOLE)
           return piece === undefined || stats === undefined ? piece : withStats(piece, stats.get(id) ?? null)
         })
       )
@@ -177,7 +177,7 @@ const makeEncoding = (table: ServerTable, updated: Effect.Effect<void>) => {
               const { done, value: record } = records.next()
               if (done === true) return [writer.rest(), true] as const
               const { id } = record
-              const textOf = () => (what === "ids" ? JSON.stringify(id) : table.summary(id, what))
+              const textOf = () => (what === "ids" ? JSON.stringify(id) : table.summary(id, what, false))
               const piece = matches(filter, record) ? textOf() : undefined
               if (piece !== undefined) writer.add(piece)
               yield
