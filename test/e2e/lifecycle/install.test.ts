@@ -125,15 +125,10 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
         writeFileSync(fileOf(api, id, "world.txt"), "griefed")
         writeFileSync(fileOf(api, id, "extra.txt"), "more")
         yield* expectStatus(api, 202, "POST", `/api/servers/${id}/reset`)
-        yield* eventsAre(stream, id, [...up, ...down])
-        const world = fileOf(api, id, "world.txt")
-        // For a moment the old files are gone and the new ones not there yet.
-        yield* eventually(
-          Effect.sync(() => (existsSync(world) ? readFileSync(world, "utf8") : "")),
-          (text) => text === "a new world\n"
-        )
+        yield* eventsAre(stream, id, [...up, ...down, "installing", "offline"])
+        assert.strictEqual(readFileSync(fileOf(api, id, "world.txt"), "utf8"), "a new world\n")
         assert.isFalse(existsSync(fileOf(api, id, "extra.txt")))
-        yield* eventually(power(api, id, "start"), (answer) => answer.status === 200)
+        yield* expectStatus(api, 200, "POST", `/api/servers/${id}/power`, { body: { action: "start" } })
         yield* becomes(api, id, "running")
       })
     )
