@@ -76,12 +76,13 @@ export const AuthorizationLayer = Layer.succeed(
 export const WritesLayer = Layer.succeed(
   Writes,
   Writes.of((handler, { endpoint }) =>
-    Effect.catchIf(
-      handler,
-      (error): error is typeof error & DatabaseFull =>
-        endpoint.method !== "GET" && error instanceof DatabaseFull,
-      (error) => Effect.fail(InsufficientStorage.of(error))
-    )
+    endpoint.method === "GET"
+      ? handler
+      : Effect.catchIf(
+          handler,
+          (error): error is typeof error & DatabaseFull => error instanceof DatabaseFull,
+          (error) => Effect.fail(InsufficientStorage.of(error))
+        )
   )
 )
 
