@@ -13,7 +13,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/audit": 223,
   "src/controlPlane/blueprints": 4501,
   "src/controlPlane/events": 1569,
-  "src/controlPlane/http": 3084,
+  "src/controlPlane/http": 3085,
   "src/controlPlane/keys": 838,
   "src/controlPlane/nodes": 3785,
   "src/controlPlane/pages": 778,
