@@ -155,12 +155,14 @@ export class LoadBalancer extends Context.Service<LoadBalancer>()("muster/nodes/
       ),
       /** Returns why the rows refuse a placement: other replicas took the capacity, or the node changed. */
       whyNot: choice.whyNot,
-      /** Releases a reservation with a taken port. The next ports of the node come from another range. */
+      /**
+       * Releases a reservation with a taken port. The next ports of all nodes come from another range: another replica
+       * allocates the current ones of each.
+       */
       releaseAndAvoidPorts: (server_id: ReservationId) =>
         Effect.map(Random.next, (at) => {
-          const node_id = fleet.holding(server_id)?.node_id
           fleet.release(server_id)
-          if (node_id !== undefined) fleet.get(node_id)?.ports.scatter(at)
+          for (const node of fleet.nodes) node.ports.scatter(at)
         }),
       /**
        * Reserves other ports for taken ones until the scope ends: the record has them, or the caller gives up.
