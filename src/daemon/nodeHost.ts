@@ -126,7 +126,7 @@ export const nodeHost = (options: NodeHostOptions) => {
           docker: DockerRuntime.layer({
             ...docker,
             node: node_id,
-            env: containerEnv({ environment, passEnv })
+            env: () => containerEnv({ environment, passEnv })
           })
         })
   const files = InstanceFiles.layer({

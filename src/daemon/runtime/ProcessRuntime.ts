@@ -201,9 +201,8 @@ export const ProcessRuntime = {
         )
         // The engine enforces the limits of containers.
         if (options.besideContainers !== true) yield* unlimited
-        const inherited = inheritedEnv(options)
         const { current, users } = yield* Effect.orDie(
-          openIsolation(options.isolation, options.node, inherited.PATH ?? "")
+          openIsolation(options.isolation, options.node, inheritedEnv(options).PATH ?? "")
         )
         const usable = Effect.flatMap(current, (isolation) => isolation.refused ?? Effect.succeed(isolation))
         const kills = makeKeyedLock()
@@ -219,7 +218,10 @@ export const ProcessRuntime = {
           })
         const parts: HostParts = {
           node: options.node,
-          inherited,
+          // At each start: the secrets that files name leave the environment after this.
+          get inherited() {
+            return inheritedEnv(options)
+          },
           table: makeProcessTable(options.node, users && { uidOf, nameOf: users.nameOf }),
           cgroups: "cgroups" in found ? found.cgroups : undefined,
           killUser,

@@ -54,7 +54,7 @@ export interface DockerRuntimeOptions {
   readonly tmpMib?: number
   /** The network of containers. Default: two networks of the node, one for servers and one for install jobs. */
   readonly network?: string
-  readonly env?: Readonly<Record<string, string>>
+  readonly env?: () => Readonly<Record<string, string>>
 }
 
 /** The longest time for which `start` waits for its container, in ms; then the start continues in the background. */
@@ -90,7 +90,9 @@ const openParts = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
     user: options.user ?? defaultUser(),
     pidsLimit: options.pidsLimit ?? 4096,
     tmpMib: options.tmpMib ?? 128,
-    env: options.env ?? {}
+    get env() {
+      return options.env?.() ?? {}
+    }
   }
   return {
     engine,
