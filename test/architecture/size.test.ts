@@ -7,7 +7,7 @@ import { root, textOf } from "../support/docs.ts"
 const budgets: Record<string, number> = {
   src: 71,
   "src/app": 2074,
-  "src/cli": 5797,
+  "src/cli": 5801,
   "src/client": 1101,
   "src/contract": 6692,
   "src/controlPlane/audit": 223,
@@ -33,7 +33,7 @@ const budgets: Record<string, number> = {
   "src/daemon/state": 441,
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 779,
-  "src/dashboard": 6902,
+  "src/dashboard": 6909,
   "src/shared": 1973
 }
 

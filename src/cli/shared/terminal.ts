@@ -25,12 +25,16 @@ export const isTerminal = (): boolean => process.stdout.isTTY === true
 
 export type Color = "red" | "green" | "yellow" | "gray"
 
+const hasColors = ({ isTTY }: NodeJS.WriteStream): boolean =>
+  isTTY && (process.env.NO_COLOR ?? "") === "" && process.env.TERM !== "dumb"
+
 /** Returns a text in a colour if the stream is a terminal with colours, and `NO_COLOR` is unset. */
 export const paint = (
   text: string,
   color: Color | undefined,
   stream: NodeJS.WriteStream = process.stdout
-): string => (color === undefined || !stream.isTTY ? text : styleText(color, text, { stream }))
+): string =>
+  color === undefined || !hasColors(stream) ? text : styleText(color, text, { validateStream: false })
 
 /** All that a text does to a terminal: colours and weights, line breaks and tabs. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: sequences that act on a terminal begin with ESC

@@ -116,15 +116,20 @@ export const post = <A>(path: string, body?: unknown): Promise<Reply<A>> =>
 
 export const segment = encodeURIComponent
 
-/**
- * Sends a request while its caller is on the page, and again when `again` changes. Without `send`, nothing is sent.
- * @param options.settle  milliseconds without a change before the request is sent
- * @param options.isOther whether a change asks for another thing, for which the earlier reply does not stand
- */
+interface Again {
+  /** Whether a change asks for another thing, for which the earlier reply does not stand. */
+  readonly isOther?: boolean
+  /** Whether a reading that fails leaves the last one. */
+  readonly keepsLast?: boolean
+  /** Milliseconds without a change before the request, which depends on what is typed, is sent. */
+  readonly settle?: number
+}
+
+/** Sends a request while its caller is on the page, and again when `again` changes. Without `send`, nothing is sent. */
 export const useReply = <A>(
   send: ((signal: AbortSignal) => Promise<Reply<A>>) | undefined,
   again: ReadonlyArray<unknown>,
-  { isOther = false, settle = 0 }: { readonly isOther?: boolean; readonly settle?: number } = {}
+  { isOther = false, keepsLast = false, settle = 0 }: Again = {}
 ): Reply<A> | undefined => {
   const [reply, setReply] = useState<Reply<A> | undefined>(undefined)
   useEffect(() => {
@@ -134,8 +139,9 @@ export const useReply = <A>(
     const read = async () => {
       const next = await send(stop.signal)
       // While the service cannot be reached, the page shows the last known state.
+      const isKept = keepsLast || (!next.ok && next.code === 0 && settle === 0)
       if (!stop.signal.aborted)
-        setReply((before) => (!next.ok && next.code === 0 && before?.ok === true ? before : next))
+        setReply((before) => (!next.ok && isKept && before?.ok === true ? before : next))
     }
     const timer = settle === 0 ? void read() : setTimeout(() => void read(), settle)
     return () => {
@@ -149,6 +155,10 @@ export const useReply = <A>(
 /** Reads a path, and again with each change of `again`. */
 export const useGet = <A>(path: string, ...again: ReadonlyArray<unknown>): Reply<A> | undefined =>
   useReply<A>((signal) => get<A>(path, signal), [path, ...again])
+
+/** As {@link useGet}; a reading that fails leaves the last one. */
+export const useLast = <A>(path: string, ...again: ReadonlyArray<unknown>): Reply<A> | undefined =>
+  useReply<A>((signal) => get<A>(path, signal), [path, ...again], { keepsLast: true })
 
 /** Runs work every so many milliseconds while the page is visible, and once when it becomes visible again. */
 export const whileVisible = (every: number, work: () => Promise<void>): (() => void) => {

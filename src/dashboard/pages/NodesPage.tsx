@@ -1,4 +1,4 @@
-import { request, segment, useGet, useReply } from "../api/http.ts"
+import { request, segment, useLast, useReply } from "../api/http.ts"
 import { whyNot } from "../api/session.ts"
 import type { DrainPlan, NodeDetail, SystemInfo } from "../api/types.ts"
 import { classes, type View } from "../dom/el.ts"
@@ -200,7 +200,7 @@ const itemsOf = (node: NodeDetail): ReadonlyArray<MenuItem> => [
 ]
 
 const Node = ({ held, node }: { readonly node: NodeDetail; readonly held: number }): View => {
-  const host = useGet<SystemInfo>(`/api/nodes/${segment(node.id)}/system`, node.connected)
+  const host = useLast<SystemInfo>(`/api/nodes/${segment(node.id)}/system`, node.connected)
   const [word, colour] = stateOf(node)
   const { capacity, committed, usage } = node
   return (

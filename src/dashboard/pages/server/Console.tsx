@@ -24,14 +24,14 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   const element = useRef<HTMLDivElement>(null)
   const stream = useRef<ConsoleStream>(undefined)
   const terminal = useRef<ConsoleTerminal>(undefined)
-  const xterm = useLate("The console", loadXterm)
+  const xterm = useLate(loadXterm)
   const [state, setState] = useState("Opening the console")
   const [text, setText] = useState("")
   /** How far the history is gone back; -1: not at all. */
   const [back, setBack] = useState(-1)
 
   useEffect(() => {
-    if (element.current === null || xterm === undefined) return
+    if (element.current === null || xterm === undefined || xterm === "failed") return
     const opened = openTerminal(xterm, element.current)
     const followed = followConsole(id, {
       onReplace: opened.replace,
@@ -51,7 +51,7 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   const submit = async (event: Event) => {
     event.preventDefault()
     const line = text.trim()
-    if (line === "" || silent !== undefined) return
+    if (line === "" || silent !== undefined || stream.current === undefined) return
     const before = histories.get(id) ?? []
     histories.set(id, [line, ...before.filter((other) => other !== line)].slice(0, MOST))
     setText("")
@@ -73,7 +73,10 @@ export const Console = ({ id, status }: { readonly id: string; readonly status: 
   return (
     <div class="card console">
       <div class="console-output" ref={element} />
-      {(state !== "" || whyNot("console") !== undefined) && (
+      {xterm === "failed" && (
+        <p class="problem" role="alert">{`The console could not be loaded. Load the page again.`}</p>
+      )}
+      {xterm !== "failed" && (state !== "" || whyNot("console") !== undefined) && (
         <p class="console-state" role="status">
           {whyNot("console") === undefined
             ? state

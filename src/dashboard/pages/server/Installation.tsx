@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact"
-import { type Reply, segment, useGet, useTick } from "../../api/http.ts"
+import { type Reply, segment, useLast, useTick } from "../../api/http.ts"
 import type { InstallReport, InstallStep, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { percent, shortDuration } from "../../dom/format.ts"
@@ -82,8 +82,8 @@ export const Installation = ({ id, reading }: { readonly id: string; readonly re
   const isRunning = reading.install?.phase === "installing" || reading.install?.phase === "pending"
   const [tick] = useTick(isRunning ? EVERY : IDLE)
   const path = `/api/servers/${segment(id)}/install`
-  const report = useGet<InstallReport>(`${path}?script=false`, reading, tick)
-  const output = useGet<Output>(`${path}/logs?per_page=1000`, reading, tick)
+  const report = useLast<InstallReport>(`${path}?script=false`, reading, tick)
+  const output = useLast<Output>(`${path}/logs?per_page=1000`, reading, tick)
   return (
     <div class="stack card panel">
       {drawReply(report, "Loading the installation", (body) => Steps(body, output))}
