@@ -320,7 +320,11 @@ export const RolloutRunner = Layer.effectDiscard(
       }),
       backoff: databaseRetrySchedule,
       leadership,
-      resume: Effect.map(store.read(repo.unfinished), (all) => all.map(({ id }) => id))
+      resume: Effect.gen(function* () {
+        // Of creations whose process has died.
+        yield* store.write(repo.removeParts())
+        return (yield* store.read(repo.unfinished)).map(({ id }) => id)
+      })
     })
 
     yield* followChanges("controllers", (change) => {

@@ -1,7 +1,7 @@
-import { Effect } from "effect"
+import { Array as Arr, Effect } from "effect"
 import type { CreateRollout } from "../../../contract/api/RolloutsGroup.ts"
 import { describeAudit } from "../../../contract/domain/AuditedRequest.ts"
-import { Conflict, InvalidRequest, named } from "../../../contract/domain/errors.ts"
+import { Conflict, InvalidRequest, named, Unavailable } from "../../../contract/domain/errors.ts"
 import { serverId } from "../../../contract/domain/Id.ts"
 import { idBytes } from "../../../contract/domain/idBytes.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
@@ -18,13 +18,35 @@ import type { ServerDefinition } from "../../../contract/domain/ServerDefinition
 import { inSlices } from "../../../shared/work/slices.ts"
 import { CurrentPrincipal } from "../../http/Principal.ts"
 import { checkNotice, requireRight } from "../../http/rights.ts"
-import { RolloutRepo, type RolloutRows } from "../../store/repos/RolloutRepo.ts"
+import { type RolloutPart, RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { append } from "../state/migrationRecords.ts"
 import { changes, overQuota, resources } from "../state/quotaRules.ts"
 import { isUpToDate, makePlan, makeRolloutView, type Planned, type Revised } from "./rolloutPlan.ts"
 
 const DEFAULT_PARALLEL = 2
+
+/** Rows of one write of a creation, so that other writes come between. */
+const ROWS_AT_ONCE = 200
+
+const partsOf = (whole: RolloutPart): ReadonlyArray<RolloutPart> => {
+  const { definitions, rollout_id, servers } = whole
+  if (servers.length + definitions.length <= ROWS_AT_ONCE) return [whole]
+  return [
+    ...Arr.chunksOf(definitions, ROWS_AT_ONCE).map((some) => ({
+      rollout_id,
+      definitions: some,
+      servers: []
+    })),
+    ...Arr.chunksOf(servers, ROWS_AT_ONCE).map((some) => ({ rollout_id, definitions: [], servers: some }))
+  ]
+}
+
+/** 503: another leader removed the rows, as if this process had died. */
+const partsRemoved = new Unavailable({
+  detail: "the leader changed during the creation of the rollout",
+  hint: "Nothing was changed; send the request again."
+})
 
 const problemsOf = (planned: ReadonlyArray<Planned>) =>
   planned.flatMap(({ record, target }) => ("problem" in target ? [`${record.id}: ${target.problem}`] : []))
@@ -95,7 +117,7 @@ export const makeCreateRollout = Effect.gen(function* () {
   const { creator } = yield* makeRolloutView
 
   /** @param own the key whose rollouts the caller sees, or nothing for every key's */
-  const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutRows, own: string | undefined) {
+  const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutPart, own: string | undefined) {
     const busy = yield* repo.busy(servers.map(({ server_id }) => server_id))
     if (busy.length === 0) return
     const isVisible = ({ created_by }: (typeof busy)[number]) => own === undefined || created_by === own
@@ -110,11 +132,25 @@ export const makeCreateRollout = Effect.gen(function* () {
     })
   })
 
-  const insert = Effect.fnUntraced(function* (rollout: RolloutRecord, rows: RolloutRows) {
-    yield* refuseBusy(rows, yield* creator)
-    yield* repo.insert(rollout, rows)
-    yield* append({ topic: "rollout:changed", rollout_id: rollout.id })
-  })
+  /** Stores a rollout in several writes. The last one makes it exist. */
+  const insert = Effect.fnUntraced(
+    function* (rollout: RolloutRecord, whole: RolloutPart) {
+      const { definitions, servers } = whole
+      const own = yield* creator
+      yield* store.read(refuseBusy(whole, own))
+      const [last = whole, ...earlier] = partsOf(whole).toReversed()
+      for (const part of earlier) yield* store.write(repo.addPart(part))
+      const begin = Effect.gen(function* () {
+        yield* refuseBusy(whole, own)
+        yield* repo.addPart(last)
+        const rows = { servers: servers.length, definitions: definitions.length }
+        if (!(yield* repo.insert(rollout, rows))) return yield* partsRemoved
+        yield* append({ topic: "rollout:changed", rollout_id: rollout.id })
+      })
+      yield* store.write(begin)
+    },
+    (inserting, { id }) => Effect.onError(inserting, () => Effect.ignore(store.write(repo.removeParts(id))))
+  )
 
   return Effect.fnUntraced(function* ({ selector, ...choices }: CreateRollout) {
     yield* checkNotice(choices)
@@ -192,7 +228,7 @@ export const makeCreateRollout = Effect.gen(function* () {
         revisions
       }
     }
-    yield* store.write(insert(rollout, { servers, definitions: [...definitions] }))
+    yield* insert(rollout, { rollout_id: id, servers, definitions: [...definitions] })
     yield* Effect.annotateLogs(
       Effect.logInfo(`rollout created: ${servers.length} of ${planned.length} servers change`),
       { rollout_id: id }

@@ -56,6 +56,7 @@ const readFailures = readRows(RolloutFailure)
 const readDefinition = firstRow(Schema.Struct({ definition: JsonColumn(ServerDefinition) }))
 const readCounts = readRows(Schema.Struct({ phase: RolloutPhase, servers: IntColumn }))
 const readCount = readRows(Schema.Struct({ count: IntColumn }))
+const readRowCounts = readRows(Schema.Struct({ servers: IntColumn, definitions: IntColumn }))
 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
 
@@ -66,7 +67,8 @@ interface RolloutPage {
 }
 
 /** Rows of a rollout: its servers that remain to be changed, and the definitions of revisions. */
-export interface RolloutRows {
+export interface RolloutPart {
+  readonly rollout_id: string
   readonly servers: ReadonlyArray<RolloutServer>
   readonly definitions: ReadonlyArray<readonly [revision: string, definition: ServerDefinition]>
 }
@@ -91,12 +93,12 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
   })
 
   return {
-    /** Inserts a rollout without {@link busy} servers, in steps between which other requests are served. */
-    insert: Effect.fn("RolloutRepo.insert")(function* (
-      rollout: RolloutRecord,
-      { definitions, servers }: RolloutRows
-    ): Writing {
-      const rollout_id = rollout.id
+    /** Adds rows of a rollout that is not inserted yet; until then they have no effect. */
+    addPart: Effect.fn("RolloutRepo.addPart")(function* ({
+      definitions,
+      rollout_id,
+      servers
+    }: RolloutPart): Writing {
       for (const some of Arr.chunksOf(definitions, CHUNK)) {
         const rows = yield* Effect.forEach(some, ([revision, definition]) =>
           Effect.map(encodeDefinition(definition), (text) => ({ rollout_id, revision, definition: text }))
@@ -106,13 +108,38 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
       }
       for (const some of Arr.chunksOf(servers, CHUNK)) {
         const rows = yield* Effect.forEach(some, (server) =>
-          Effect.map(encodeServer(server), (row) => ({ ...row, active: 1 }))
+          Effect.map(encodeServer(server), (row) => ({ ...row, active: 0 }))
         )
         yield* insertRows(sql, "rollout_servers", rows)
         yield* pause
       }
+    }),
+    /** Inserts a rollout without {@link busy} servers; false if some of its `rows` parts were removed. */
+    insert: Effect.fn("RolloutRepo.insert")(function* (
+      rollout: RolloutRecord,
+      rows: { readonly servers: number; readonly definitions: number }
+    ): Writing<boolean> {
+      const { id } = rollout
+      const [found] = yield* readRowCounts(
+        sql`SELECT (SELECT COUNT(*) FROM rollout_servers WHERE rollout_id = ${id}) AS servers,
+          (SELECT COUNT(*) FROM rollout_definitions WHERE rollout_id = ${id}) AS definitions`
+      )
+      if (found?.servers !== rows.servers || found.definitions !== rows.definitions) return false
+      for (let from = 0; from < rows.servers; from += CHUNK) {
+        yield* pause
+        yield* sql`UPDATE rollout_servers SET active = 1
+          WHERE rollout_id = ${id} AND phase = 'queued' AND position >= ${from} AND position < ${from + CHUNK}`
+      }
       yield* sql`INSERT INTO rollouts ${sql.insert(yield* encodeRollout(rollout))}`
       yield* prune
+      return true
+    }),
+    /** Removes the parts of rollouts that were not inserted: of one, or of all. */
+    removeParts: Effect.fn("RolloutRepo.removeParts")(function* (id?: string): Writing {
+      const ofNone = sql`rollout_id NOT IN (SELECT id FROM rollouts)`
+      const parts = id === undefined ? ofNone : sql`${ofNone} AND rollout_id = ${id}`
+      yield* sql`DELETE FROM rollout_servers WHERE ${parts}`
+      yield* sql`DELETE FROM rollout_definitions WHERE ${parts}`
     }),
     find: (id: string) => readRollout(sql`SELECT * FROM rollouts WHERE id = ${id}`),
     /** Returns rollouts, newest first, unless none has the id `after`. `created_by` selects those of one key. */

@@ -48,7 +48,11 @@ const definitions = [
 const insert = Effect.fnUntraced(function* (of: RolloutRecord, servers: ReadonlyArray<RolloutServer>) {
   const repo = yield* RolloutRepo
   const { write } = yield* Store
-  yield* write(repo.insert(of, { servers, definitions }))
+  const whole = Effect.gen(function* () {
+    yield* repo.addPart({ rollout_id: of.id, servers, definitions })
+    return yield* repo.insert(of, { servers: servers.length, definitions: definitions.length })
+  })
+  assert.isTrue(yield* write(whole))
 })
 
 describe.each(databases)("spec 3.13: the rows (%s)", (kind) => {
@@ -92,6 +96,29 @@ describe.each(databases)("spec 3.13: the rows (%s)", (kind) => {
           { server_id: second.server_id, reason: "it crashed" }
         ])
       }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+
+  it.effect("the parts of a rollout have no effect until it is inserted, and are removed otherwise", () =>
+    Effect.gen(function* () {
+      const repo = yield* RolloutRepo
+      const { read, write } = yield* Store
+      const [first, second] = [server("r1", 0), server("r2", 0)]
+      const ids = [first.server_id]
+      yield* write(repo.addPart({ rollout_id: "r1", servers: [first], definitions }))
+      yield* write(repo.addPart({ rollout_id: "r2", servers: [second], definitions: [] }))
+      assert.deepStrictEqual(yield* read(repo.busy(ids)), [])
+      assert.isTrue(Option.isNone(yield* read(repo.server(first.server_id))))
+      assert.isFalse(yield* write(repo.insert(rollout(1), { servers: 2, definitions: 2 })))
+      assert.isTrue(yield* write(repo.insert(rollout(1), { servers: 1, definitions: 2 })))
+      yield* write(repo.removeParts("r1"))
+      yield* write(repo.removeParts())
+      assert.deepStrictEqual(
+        (yield* read(repo.busy(ids))).map(({ rollout_id }) => rollout_id),
+        ["r1"]
+      )
+      assert.isTrue(Option.isSome(yield* read(repo.definition("r1", "new"))))
+      assert.isFalse(yield* write(repo.insert(rollout(2), { servers: 1, definitions: 0 })), "removed")
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
   it.effect("the newest 100 rollouts that are over are kept, and all that are not", () =>
