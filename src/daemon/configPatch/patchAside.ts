@@ -111,8 +111,11 @@ const inThisThread = ({ find, parser, text }: PatchJob) =>
     Effect.flatMap(({ patchText }) => Effect.fromResult(patchText(parser, text, find)))
   )
 
+/** Whether a job takes no time. An alias of YAML stands for any number of values. */
 export const isShort = ({ find, parser, text = "" }: PatchJob): boolean =>
-  text.length <= INLINE_LENGTH[parser] && (countValues(find) ?? Number.POSITIVE_INFINITY) <= INLINE_VALUES
+  text.length <= INLINE_LENGTH[parser] &&
+  !(parser === "yaml" && text.includes("*")) &&
+  (countValues(find) ?? Number.POSITIVE_INFINITY) <= INLINE_VALUES
 
 /** Runs `patchText`; in a thread with a deadline unless the job is short. */
 export const patchAside = (job: PatchJob): Effect.Effect<PatchedText, PatchProblem> =>

@@ -61,7 +61,7 @@ const spelledTag: ScalarTag = {
 const options = { compat: "yaml-1.1", customTags: (tags: Tags): Tags => [spelledTag, ...tags] } as const
 
 /** Aliases of one part, and of parts in it: a few aliases of large parts must not become gigabytes. */
-const MOST_ALIASES = 1000
+const MOST_ALIASES = 100_000
 
 /** Parses a document. Checking duplicate keys takes quadratic time, and `prettyErrors` 80 us for each error. */
 const parse = (text: string): Document =>

@@ -152,10 +152,10 @@ export const makeCreation = (context: FileContext) =>
     yield* swapIn(folder, isOverlay, replaces).pipe(
       Effect.andThen(present(context, folder, spec, likelyKind(spec), user, replaces ? undefined : record)),
       Effect.andThen(copyIntoShared(plan, context.at.sources)),
+      Effect.andThen(isOverlay ? Effect.void : recordPlainBase(folder, base.generation)),
       Effect.onError(() => Effect.ignore(discardFiles(folder))),
       Effect.uninterruptible
     )
-    if (!isOverlay) yield* recordPlainBase(folder, base.generation)
     if (replaces) yield* cleanFiles(folder)
   })
 export type Creation = ReturnType<typeof makeCreation>

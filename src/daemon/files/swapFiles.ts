@@ -114,7 +114,8 @@ const linkOwn = (
       yield* makeFolderLike(to, from)
       yield* linkOwn(from, there === undefined ? undefined : below, to)
       yield* io(`set times of ${to}`, () => fs.utimes(to, stats.atime, stats.mtime))
-    })
+    }),
+    { others: 16 }
   )
 
 /**
@@ -129,11 +130,13 @@ export const keepOwn = Effect.fnUntraced(function* (
 ) {
   const tree = join(folder, TREE)
   const [upper, next] = [join(tree, UPPER), join(tree, NEW_UPPER)]
-  yield* Effect.gen(function* () {
-    yield* makeFolderLike(next, base, owner)
-    yield* linkOwn(upper, base, next)
-    yield* record
-    yield* rename(upper, join(tree, OLD_UPPER))
-    yield* rename(next, upper)
-  }).pipe(Effect.ensuring(Effect.ignore(recoverUpper(tree))), Effect.uninterruptible)
+  yield* Effect.uninterruptibleMask((restore) =>
+    Effect.gen(function* () {
+      yield* makeFolderLike(next, base, owner)
+      yield* restore(linkOwn(upper, base, next))
+      yield* record
+      yield* rename(upper, join(tree, OLD_UPPER))
+      yield* rename(next, upper)
+    }).pipe(Effect.ensuring(Effect.ignore(recoverUpper(tree))))
+  )
 })

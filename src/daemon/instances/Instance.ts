@@ -75,6 +75,8 @@ export class Instance implements InstanceFileOwner {
   readonly #sender = new OnDemand()
   #progressSender: OnDemand | undefined
   #console: ConsoleLog | undefined
+  /** An unused console knows the lines of its file, until the memory is needed. */
+  #lastConsole: WeakRef<ConsoleLog> | undefined
   #consoleUsers = 0
   #servingConsole: ConsoleLog | undefined
 
@@ -269,12 +271,14 @@ export class Instance implements InstanceFileOwner {
 
   #useConsole(): ConsoleLog {
     this.#consoleUsers++
-    this.#console ??= makeConsoleLog(this.folder)
+    this.#console ??= this.#lastConsole?.deref() ?? makeConsoleLog(this.folder)
     return this.#console
   }
 
   #leaveConsole(): void {
     this.#consoleUsers--
-    if (this.#consoleUsers === 0) this.#console = undefined
+    if (this.#consoleUsers > 0 || this.#console === undefined) return
+    this.#lastConsole = new WeakRef(this.#console)
+    this.#console = undefined
   }
 }

@@ -3,6 +3,7 @@
  * take ten times as long.
  */
 
+import { randomUUID } from "node:crypto"
 import * as fs from "node:fs"
 import { join } from "node:path"
 import { Effect, Option, Schema } from "effect"
@@ -115,13 +116,20 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
         // Other daemons do not remove it: the data folder of this node exists.
         if (found === "unreadable" || !isOwn(found)) return false
         if (found.name === name) return true
-        yield* unlink(pathOf(uid))
       }
-      // Another daemon may read it before its end, or after the end of this daemon: it is in use, then.
+      // A complete claim is put in place, because another daemon may read it at any time.
+      const aside = join(claimsDir, `${uid}.${randomUUID()}`)
       const text = JSON.stringify({ node, data_dir: dataDir, name } satisfies Claim)
-      return yield* create(`claim uid ${uid}`, () =>
-        fs.writeFileSync(pathOf(uid), text, { flag: "wx", mode: 0o600 })
-      ).pipe(Effect.onError(() => Effect.ignore(unlink(pathOf(uid)))))
+      const put =
+        found === undefined
+          ? create(`claim uid ${uid}`, () => fs.linkSync(aside, pathOf(uid)))
+          : Effect.as(
+              ioSync(`claim uid ${uid}`, () => fs.renameSync(aside, pathOf(uid))),
+              true
+            )
+      return yield* ioSync(`claim uid ${uid}`, () =>
+        fs.writeFileSync(aside, text, { flag: "wx", mode: 0o600 })
+      ).pipe(Effect.andThen(put), Effect.ensuring(Effect.ignore(unlink(aside))))
     }),
     release: Effect.fnUntraced(function* (uid: number) {
       if (isOwn(yield* read(uid))) yield* unlink(pathOf(uid))

@@ -25,8 +25,9 @@ interface DeletedServer extends Place, RestrictedServer {
 /** Deleted servers in memory, for callers that page on from one and for event filters. */
 const DELETED = 10_000
 
-/** Each takes about 0.6 KiB. */
+/** Each takes about 0.6 KiB; longer summaries are encoded at each read. */
 const MOST_ENCODED = 50_000
+const LONGEST_ENCODED = 2048
 
 interface EncodedSummary {
   readonly record: ListedServer
@@ -236,7 +237,8 @@ export class ServerTable {
     if (kept?.record === record && kept.include === include && kept.node_name === node_name) return kept.json
     const json = JSON.stringify(summaryOf(record, node_name, include, this.#isOutdated, this.#placeOf))
     // These fields change without the record.
-    if (!isKept || has(include, "definition") || isQueued(record)) return json
+    if (!isKept || json.length > LONGEST_ENCODED || has(include, "definition") || isQueued(record))
+      return json
     if (this.#encoded.size >= MOST_ENCODED) this.#encoded.clear()
     this.#encoded.set(id, { record, include, node_name, json })
     return json

@@ -9,6 +9,7 @@ import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../../contract/domain/ServerDefinition.ts"
 import { isUp } from "../../../contract/domain/ServerStatus.ts"
+import { pause } from "../../../shared/work/slices.ts"
 import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
 import { currentRestriction } from "../../http/Principal.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
@@ -198,7 +199,7 @@ export const NodeDrainer = Layer.effect(
     const keepDeadline = yield* makeDrainDeadline(drains, destinations.unplaced)
     const plan = yield* makeDrainPlan
     const options = yield* ServersOptions
-    const pause = Schedule.spaced(options.migrationPause)
+    const again = Schedule.spaced(options.migrationPause)
 
     const nodeOf = (id: NodeId) => Effect.map(Effect.option(registry.get(id)), Option.getOrUndefined)
 
@@ -206,7 +207,7 @@ export const NodeDrainer = Layer.effect(
       name: "migration",
       fields: (server_id) => ({ server_id }),
       step: yield* makeMigrateStep(destinations, drains),
-      backoff: pause,
+      backoff: again,
       leadership,
       permit: locks.withLock,
       resume: Effect.map(index.migrations, (all) => all.filter(hasStep).map(({ server_id }) => server_id))
@@ -222,6 +223,7 @@ export const NodeDrainer = Layer.effect(
         if (running >= most) return
         if (known.has(record.id) || !isDrained(record, drain)) continue
         if (migrationBlocker(record) !== undefined || migrationDelay(record) !== undefined) continue
+        yield* pause
         if ((yield* destinations.find(record)) === undefined) continue
         if (yield* locks.withLock(record.id)(steps.begin(record, randomUUID()))) running += 1
         else yield* destinations.release(record.id)
@@ -242,7 +244,7 @@ export const NodeDrainer = Layer.effect(
       name: "drain",
       fields: (node_id) => ({ node_id }),
       step: drainStep,
-      backoff: pause,
+      backoff: again,
       leadership,
       resume: Effect.map(drains.all, (all) => [...all.keys()])
     })
