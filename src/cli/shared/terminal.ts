@@ -25,8 +25,10 @@ export const isTerminal = (): boolean => process.stdout.isTTY === true
 
 export type Color = "red" | "green" | "yellow" | "gray"
 
-const hasColors = ({ isTTY }: NodeJS.WriteStream): boolean =>
-  isTTY && (process.env.NO_COLOR ?? "") === "" && process.env.TERM !== "dumb"
+const hasColors = ({ isTTY }: NodeJS.WriteStream): boolean => {
+  const { NO_COLOR = "", TERM } = process.env
+  return isTTY && NO_COLOR === "" && TERM !== "dumb"
+}
 
 /** Returns a text in a colour if the stream is a terminal with colours, and `NO_COLOR` is unset. */
 export const paint = (
