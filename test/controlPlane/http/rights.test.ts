@@ -6,7 +6,7 @@ import { muster } from "../../support/command.ts"
 import { blueprintFile, writeFiles } from "../../support/definitions.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
-import { expectStatus, installed, statusOf } from "../../support/servers.ts"
+import { expectStatus, installed, running, statusOf } from "../../support/servers.ts"
 import { assertError, options, service, socket } from "./support/http.ts"
 import { contractRoutes, keyed } from "./support/keyed.ts"
 
@@ -183,8 +183,7 @@ layer(service(), options)("keys with limited rights", (it) => {
       Effect.gen(function* () {
         const admin = yield* Muster
         const reader = yield* keyed("ReadOnly")
-        const id = yield* installed(admin, "kept", { start: true })
-        yield* expectStatus(admin, 200, "GET", `/api/servers/${id}?wait=running`)
+        const id = yield* running(admin, "kept")
         const { json } = yield* expectStatus(reader, 201, "POST", "/api/events/tickets")
         const events = yield* reader.request("GET", `/api/events?ticket=${json.ticket}&cursor=999999999`, {
           key: null
