@@ -274,7 +274,12 @@ describe("Config parsers: all (spec 4.9)", () => {
         (parser, pieces, find) => {
           const once = patchText(parser, pieces.join(""), find)
           if (Result.isFailure(once)) return
-          assert.deepStrictEqual(patchText(parser, once.success.text, find), once)
+          const textOf = ({ text }: typeof once.success) => text
+          // A line that became empty has no start that matches a second time.
+          assert.deepStrictEqual(
+            Result.map(patchText(parser, once.success.text, find), textOf),
+            Result.map(once, textOf)
+          )
         }
       ),
       { numRuns: 1000 }
