@@ -17,7 +17,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/keys": 838,
   "src/controlPlane/nodes": 3787,
   "src/controlPlane/pages": 778,
-  "src/controlPlane/servers": 8076,
+  "src/controlPlane/servers": 8090,
   "src/controlPlane/store": 6016,
   "src/controlPlane/webhooks": 894,
   "src/daemon": 989,

@@ -6,7 +6,8 @@ import {
   type Forbidden,
   type InvalidRequest,
   NotFound,
-  Unauthorized
+  Unauthorized,
+  type Unavailable
 } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { admits, type RestrictedServer } from "../../contract/domain/Key.ts"
@@ -135,7 +136,10 @@ export const makeBulk = Effect.gen(function* () {
   return Effect.fn("bulk")(function* (
     selector: Selector,
     act: (id: ServerId) => Effect.Effect<void, NodeCallError | Forbidden>
-  ): Effect.fn.Return<ReadonlyArray<readonly [ServerId, BulkOutcomes[string]]>, InvalidRequest> {
+  ): Effect.fn.Return<
+    ReadonlyArray<readonly [ServerId, BulkOutcomes[string]]>,
+    InvalidRequest | Unavailable
+  > {
     const page = yield* servers.select({ filter: yield* filterOf(selector) })
     const { ids = [] } = selector
     const others = ids.length === 0 ? [] : (yield* servers.select(named(ids))).ids

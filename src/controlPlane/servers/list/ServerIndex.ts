@@ -224,12 +224,16 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
         (): IndexVersion => ({ cursor: state.cursor, state: `${state.context} ${state.cursor}` })
       ),
       size: Effect.sync(() => table.size),
-      /** Returns the servers of a request, unless `after` is no server that is or was recently here. */
-      select: (request: ListRequest) =>
-        Effect.map(
-          inSlices(() => table.select(request)),
-          (selection) => selection && pageOf(selection)
-        ),
+      /**
+       * Returns the servers of a request, unless `after` is no server that is or was recently here. Another replica may
+       * have created a named server a moment ago.
+       */
+      select: Effect.fnUntraced(function* (request: ListRequest) {
+        const { ids = [] } = request.filter
+        if ([...ids].some((id) => table.get(id) === undefined)) yield* journal.catchUp
+        const selection = yield* inSlices(() => table.select(request))
+        return selection && pageOf(selection)
+      }),
       /** JSON array of the ids or the summaries of all servers that a filter admits, made as it is read. */
       stream,
       /** Returns the records by creation. Servers may be added and removed before the next one is taken. */

@@ -2,7 +2,13 @@
 
 import { Effect } from "effect"
 import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
-import { type Forbidden, InvalidRequest, NotFound, named } from "../../../contract/domain/errors.ts"
+import {
+  type Forbidden,
+  InvalidRequest,
+  NotFound,
+  named,
+  type Unavailable
+} from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { admits } from "../../../contract/domain/Key.ts"
 import { isOver, type Rollout, type RolloutRecord } from "../../../contract/domain/Rollout.ts"
@@ -117,7 +123,7 @@ export const makePlan = Effect.gen(function* () {
 
   return Effect.fnUntraced(function* (
     selector: Selector
-  ): Effect.fn.Return<ReadonlyArray<Planned>, Forbidden | InvalidRequest | NotFound> {
+  ): Effect.fn.Return<ReadonlyArray<Planned>, Forbidden | InvalidRequest | NotFound | Unavailable> {
     const planned: Array<Planned> = []
     for (const record of yield* selected(selector)) {
       const { blueprint_id, overrides = {} } = record
