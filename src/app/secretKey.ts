@@ -13,7 +13,7 @@ import { readSecretBytes } from "../shared/config/Setting.ts"
 import { StartError } from "../shared/config/StartError.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 
-export const SECRET_FILE = "secret.key"
+const SECRET_FILE = "secret.key"
 const SETTING = "MUSTER_SECRET_FILE"
 const SHORTEST = 32
 

@@ -9,7 +9,7 @@ import { liveFiles } from "./reloading.ts"
 const reasonOf = (cause: unknown) => (cause instanceof Error ? cause.message : String(cause))
 
 /** Reads the file that a setting names, if it is set. */
-export const readFileOf = Effect.fnUntraced(function* (name: string, path: string) {
+const readFileOf = Effect.fnUntraced(function* (name: string, path: string) {
   if (path === "") return undefined
   return yield* Effect.tryPromise({
     try: () => readFile(path, "utf8"),

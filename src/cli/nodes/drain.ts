@@ -32,7 +32,7 @@ const isPlan = (answer: NodeDetail | DrainPlan): answer is DrainPlan => "migrati
 export const servers = (count: number): string => (count === 1 ? "1 server" : `${count} servers`)
 
 /** Returns the sentence about the servers that are not saved: they stay until they stop, and are deleted then. */
-export const runningOut = ({ running_out }: Pick<DrainPlan, "running_out">): string =>
+const runningOut = ({ running_out }: Pick<DrainPlan, "running_out">): string =>
   running_out === 0 ? "" : ` Not moved, because not saved: ${servers(running_out)}.`
 
 /** Shows what a drain with `move` would do with each saved server of a node. */

@@ -173,7 +173,7 @@ const colors: Readonly<Partial<Record<ServerStatus, Color>>> = {
   unknown: "red"
 }
 
-export const statusCell = (status: ServerStatus | undefined) => ({
+const statusCell = (status: ServerStatus | undefined) => ({
   text: status ?? "",
   color: status === undefined ? undefined : colors[status]
 })

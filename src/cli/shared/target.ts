@@ -125,7 +125,7 @@ export const changeContexts = Effect.fnUntraced(function* <A>(
 })
 
 /** The context that commands use, if one is chosen. */
-export const currentContext = Effect.gen(function* () {
+const currentContext = Effect.gen(function* () {
   const { contexts, current } = yield* readContexts
   if (current === undefined) return undefined
   const context = Object.hasOwn(contexts, current) ? contexts[current] : undefined

@@ -226,7 +226,7 @@ const planOf = (state: StatePart) => {
 }
 
 /** Returns the problems of a blueprint; a part of a mixin is reported at the include. */
-export const conflictsOf = (
+const conflictsOf = (
   file: BlueprintFile,
   included: ReadonlyArray<Included>,
   parts: Composable

@@ -152,7 +152,7 @@ const close = ({ pull, webSocket }: Upgraded, ending: Ending, options: SocketOpt
  * @error UpgradeRequired not a WebSocket client
  * @error InvalidRequest a broken handshake
  */
-export const serveSocket = Effect.fn("serveSocket")(function* (
+const serveSocket = Effect.fn("serveSocket")(function* (
   request: HttpServerRequest.HttpServerRequest,
   traffic: SocketTraffic,
   options: SocketOptions = {}

@@ -46,7 +46,7 @@ export interface CreateRequest {
 }
 
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
-export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
+const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
 /** Placements that are tried if other replicas take the capacity or the ports first. */
 const ATTEMPTS = 2
 

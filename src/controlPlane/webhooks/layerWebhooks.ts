@@ -40,7 +40,7 @@ const kinds = Object.entries({
 }).map(([kind, networks]) => ({ kind, networks: networks.map(IpNetwork.fromStringUnsafe) }))
 
 /** The addresses that webhooks may be sent to (spec 7): public ones, and all others if the setting allows. */
-export const makeWebhookNetworks = (
+const makeWebhookNetworks = (
   options: { readonly allowPrivate: boolean },
   resolve?: typeof systemLookup
 ): AddressPolicy =>

@@ -35,7 +35,7 @@ export const openSecrets = (seal: Seal, { id, sealed }: WebhookRecord): Secrets 
   Option.getOrUndefined(decodeSecrets(seal.open(id, sealed) ?? ""))
 
 /** Returns the headers of a message. `seconds`: Unix time of the attempt. */
-export const signatureHeaders = (secret: string, message: { id: string; seconds: number; body: string }) => {
+const signatureHeaders = (secret: string, message: { id: string; seconds: number; body: string }) => {
   const { body, id, seconds } = message
   const key = Buffer.from(secret.slice(PREFIX.length), "base64")
   const signature = createHmac("sha256", key).update(`${id}.${seconds}.${body}`).digest("base64")

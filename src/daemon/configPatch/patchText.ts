@@ -21,7 +21,7 @@ import { patchXml } from "./xml.ts"
 import { patchYaml } from "./yaml.ts"
 
 /** Replaces each line by the value of the longest key that begins it. A line that is one of the values stays. */
-export const patchFile: Patcher = (text, find) =>
+const patchFile: Patcher = (text, find) =>
   Result.gen(function* () {
     const leaves = yield* leavesOf(find)
     const wanted = leaves.map(({ path, value }) => ({ path, value: flatText(value) }))

@@ -31,7 +31,7 @@ export class UnknownPlaceholder extends Data.TaggedError("UnknownPlaceholder")<{
 }
 
 /** The values of placeholders exceed the bound: a repeated variable would fill the memory of the daemon. */
-export class ExpansionTooLong extends Data.TaggedError("ExpansionTooLong")<{ readonly characters: number }> {
+class ExpansionTooLong extends Data.TaggedError("ExpansionTooLong")<{ readonly characters: number }> {
   override get message() {
     return `its placeholders stand for more than ${this.characters} characters`
   }
@@ -40,7 +40,7 @@ export class ExpansionTooLong extends Data.TaggedError("ExpansionTooLong")<{ rea
 export type PlaceholderProblem = UnknownPlaceholder | ExpansionTooLong
 
 /** The bounds of expanded characters: in one text, in one environment, in one file. */
-export const MOST_EXPANDED = { text: 131_072, environment: 131_072, file: 1_048_576 } as const
+const MOST_EXPANDED = { text: 131_072, environment: 131_072, file: 1_048_576 } as const
 
 interface Budget {
   readonly most: number

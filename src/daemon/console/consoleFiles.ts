@@ -128,7 +128,7 @@ export const readOrigins = Effect.fnUntraced(function* (folder: string) {
   return { older: lost, current: lost + ((yield* lstat(consoleFiles(folder).older))?.size ?? 0) }
 })
 
-export const encodeCut = (lostBytes: number): string => `earlier ${lostBytes}\n`
+const encodeCut = (lostBytes: number): string => `earlier ${lostBytes}\n`
 
 /** Resets the record for a run that is about to begin, which has lost no output. */
 export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {

@@ -101,7 +101,7 @@ export const lineReader = (offset = 0) => {
 const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true })
 
 /** Returns the text of a line; bytes that are not UTF-8 become U+FFFD. */
-export const decodeLine = (data: Uint8Array): string => decoder.decode(data)
+const decodeLine = (data: Uint8Array): string => decoder.decode(data)
 
 export const lineOf = ({ bytes, continues, isCut }: LinePart): Line => ({
   text: decodeLine(bytes),

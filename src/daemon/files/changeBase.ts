@@ -87,7 +87,7 @@ export interface RebaseOptions {
 }
 
 /** Fills `target`: unchanged files follow the new base, and others stay. Returns the number of entries. */
-export const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect.Effect<number, IoError> =>
+const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect.Effect<number, IoError> =>
   Effect.gen(function* () {
     yield* makeFolderLike(target, own)
     let entries = 0

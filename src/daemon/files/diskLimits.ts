@@ -31,7 +31,7 @@ const TRIAL_ROOM = 8 * TRIAL_BYTES
 const UNPRIVILEGED_UID = 65534
 const PROBE = ".probe-quota-"
 
-export const newProject = (taken: ReadonlySet<number>): number => {
+const newProject = (taken: ReadonlySet<number>): number => {
   let project = randomInt(FIRST, LAST)
   while (taken.has(project)) project = project === LAST ? FIRST : project + 1
   return project
@@ -84,7 +84,7 @@ const testQuota = Effect.fnUntraced(function* (quota: Quota, folder: string) {
 }, Effect.scoped)
 
 /** Returns the working project quotas of a folder, if any. @error IoError `ENOSPC`: no room to try */
-export const probeQuota = Effect.fnUntraced(function* (dir: string) {
+const probeQuota = Effect.fnUntraced(function* (dir: string) {
   const real = yield* io(dir, () => fs.realpath(dir))
   const mount = mountOf(real, yield* mountTable)
   if (mount === undefined || !mount.options.some((option) => /^p(rj)?quota$/.test(option))) return undefined

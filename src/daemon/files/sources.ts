@@ -79,7 +79,7 @@ export const templateSource = (volume: Volume, sources: FileSources) =>
   Effect.map(volumeBelow(volume, sources), ({ found }) => found)
 
 /** Returns the source of a shared volume. A missing one is made, unless it is `ro` and could never be filled. */
-export const volumeSource = Effect.fnUntraced(function* (volume: Volume, sources: FileSources) {
+const volumeSource = Effect.fnUntraced(function* (volume: Volume, sources: FileSources) {
   const { found, made, top, what } = yield* volumeBelow(volume, sources)
   if (found !== undefined) return found
   if (volume.mode === "ro")

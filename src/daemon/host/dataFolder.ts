@@ -20,7 +20,7 @@ import { readProc } from "./procfs.ts"
 export const FOLDERS = { base: "base", lost: "lost", servers: "servers", volumes: "volumes" } as const
 
 /** The data folder is in use by another process of this service, or unusable. */
-export class DataFolderUnusable extends Data.TaggedError("DataFolderUnusable")<{
+class DataFolderUnusable extends Data.TaggedError("DataFolderUnusable")<{
   readonly message: string
 }> {}
 

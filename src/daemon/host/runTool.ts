@@ -64,7 +64,7 @@ export interface Tool {
 }
 
 /** Starts a program and collects its standard error. `onOutput` gets its standard output; absent: the caller reads it. */
-export const startTool = Effect.fnUntraced(function* (
+const startTool = Effect.fnUntraced(function* (
   argv: Argv,
   options: SpawnOptions,
   onOutput?: (text: string) => void

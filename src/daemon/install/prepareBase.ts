@@ -156,7 +156,7 @@ const restorerOf = Effect.fnUntraced(function* (folder: string, file: string) {
 })
 
 /** Patches a folder during `use`, then restores it for servers with other patches. `warn` gets unmatched patches. */
-export const withPatches = Effect.fnUntraced(function* (
+const withPatches = Effect.fnUntraced(function* (
   folder: string,
   spec: ServerSpec,
   use: Effect.Effect<void, InstallFailed | IoError>,

@@ -18,7 +18,7 @@ import type { Instance } from "./Instance.ts"
 const STOP_TIMEOUT = 30
 
 /** Stops a server for its disk usage, or kills it if it is stopping, with the reason in problem, console and log. */
-export const stopForDisk = Effect.fnUntraced(function* (
+const stopForDisk = Effect.fnUntraced(function* (
   instance: Instance,
   why: { readonly status: 409 | 507; readonly detail: string; readonly hint: string }
 ) {

@@ -43,7 +43,7 @@ const changesOf = (before: Allocations, after: Allocations) => {
 }
 
 /** Replaces ports that other programs have. The question is recorded first, so a killed daemon asks again. */
-export const ensurePorts = Effect.fnUntraced(function* ({ file, folder, replacePorts, sources }: Serving) {
+const ensurePorts = Effect.fnUntraced(function* ({ file, folder, replacePorts, sources }: Serving) {
   const { refused } = refusals(sources)
   const { id } = file.get().spec
 

@@ -67,7 +67,7 @@ const removeWhiteouts = (folder: Buffer): Effect.Effect<void, IoError> =>
   )
 
 /** Moves a server's files into `files`, repeatably. Returns volumes whose layers stay for a conflict. */
-export const mergeOwnFiles = Effect.fnUntraced(function* (folder: string) {
+const mergeOwnFiles = Effect.fnUntraced(function* (folder: string) {
   yield* recoverFiles(folder)
   const tree = join(folder, TREE)
   const upper = join(tree, "upper")

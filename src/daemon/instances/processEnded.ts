@@ -138,7 +138,7 @@ const crashed = (
   return offline(reported, next, next.start_again === true)
 }
 
-export const isCrash = (state: InstanceState, exit: ProcessExit): boolean => {
+const isCrash = (state: InstanceState, exit: ProcessExit): boolean => {
   if (state.intent !== null || state.status === "stopping" || exit.never_began === true) return false
   if (exit.with_host === true && state.run?.timed_out !== true) return false
   const clean = exit.code === 0 && state.run?.timed_out !== true && state.status === "running"

@@ -160,7 +160,7 @@ const viewOf = Effect.fnUntraced(function* (
 export const PRIVATE_NAMES = { temporary: "tmp", log: "log" } as const
 
 /** Makes the private folders of a process; only its user can enter them. `log` is kept unless its owner has changed. */
-export const makePrivateFolders = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
+const makePrivateFolders = Effect.fnUntraced(function* (folder: string, user: RunUser | undefined) {
   const make = Effect.fnUntraced(function* (name: string, keeps: boolean) {
     const path = join(folder, name)
     const found = keeps ? yield* lstat(path) : undefined

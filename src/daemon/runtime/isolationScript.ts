@@ -59,7 +59,7 @@ const line = (words: ReadonlyArray<string>) => words.map(quoted).join(" ")
 const mount = (...words: ReadonlyArray<string>) => line(["mount", "-n", "-i", "-c", ...words])
 
 /** Returns the covers that are not below another cover. */
-export const outermost = (covers: ReadonlyArray<Cover>): ReadonlyArray<Cover> =>
+const outermost = (covers: ReadonlyArray<Cover>): ReadonlyArray<Cover> =>
   covers.filter(
     (cover, index) =>
       !covers.some(
@@ -88,7 +88,7 @@ const show = ({ flags, from, read_only }: Shown, place: string): string => {
 }
 
 /** Returns the commands that build the view of a server. Covers are assembled before they are moved. */
-export const viewCommands = ({ covers, shown, stage, ...own }: View): ReadonlyArray<string> => {
+const viewCommands = ({ covers, shown, stage, ...own }: View): ReadonlyArray<string> => {
   const build: Array<string> = []
   const put: Array<string> = []
   const move: Array<{ readonly from: string; readonly to: string }> = []

@@ -33,7 +33,7 @@ export const field = (
 export type Texts = Readonly<Record<string, string>>
 
 /** Returns the number that a text is, in the unit of the API; any other text as it is: the service says why it refuses it. */
-export const numberIn = (text: string, unit = 1): number | string => {
+const numberIn = (text: string, unit = 1): number | string => {
   const number = Number(text)
   return Number.isFinite(number) ? number * unit : text
 }

@@ -37,7 +37,7 @@ export const readSecretBytes = Effect.fnUntraced(function* (setting: string, pat
 })
 
 /** Reads a secret of one line from a file. @error StartError as {@link readSecretBytes}, or not exactly one line */
-export const readSecretFile = Effect.fnUntraced(function* (setting: string, path: string) {
+const readSecretFile = Effect.fnUntraced(function* (setting: string, path: string) {
   const text = (yield* readSecretBytes(setting, path)).toString("utf8").replace(/[\r\n]+$/, "")
   const wrong = text === "" ? "is empty" : /[\r\n\0]/.test(text) ? "holds more than one line" : undefined
   if (wrong === undefined) return text

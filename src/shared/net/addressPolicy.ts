@@ -20,7 +20,7 @@ interface Lookup {
  * Looks names up, each once at a time, because lookups occupy the few threads that files need. A caller waits 3 s;
  * after that, and for 5 s after a failure, further callers fail at once.
  */
-export const makeSharedLookup = (resolve: typeof systemLookup = systemLookup) => {
+const makeSharedLookup = (resolve: typeof systemLookup = systemLookup) => {
   const lookups = new Map<string, Lookup>()
 
   const begin = (name: string, done: Done) => {

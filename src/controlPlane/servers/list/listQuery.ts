@@ -99,7 +99,7 @@ export const parseInclude = (text = ""): Include =>
   text === "" ? plain : includeOf(text.split(",").filter(isIncludable))
 
 /** Reads conditions on labels. @error InvalidRequest names each that cannot be read */
-export const parseConditions = (
+const parseConditions = (
   texts: ReadonlyArray<string>,
   field: string
 ): Effect.Effect<ReadonlyArray<LabelCondition>, InvalidRequest> => {

@@ -33,7 +33,7 @@ import { makeDrainPlan, migrationBlocker, migrationDelay, progressOf } from "./m
 const AT_ONCE = 16
 
 /** Returns the deadline of a drain in milliseconds since the epoch, infinite without one. */
-export const deadlineOf = ({ deadline_at }: Drain): number =>
+const deadlineOf = ({ deadline_at }: Drain): number =>
   deadline_at === null ? Number.POSITIVE_INFINITY : Date.parse(deadline_at)
 
 const remains = (record: ServerRecord, migration: Migration | undefined, isUnplaced: boolean): boolean =>
@@ -43,7 +43,7 @@ const remains = (record: ServerRecord, migration: Migration | undefined, isUnpla
   isUnplaced
 
 /** The deadline of a drain: servers that cannot leave get its line, then are stopped until the drain ends. */
-export const makeDrainDeadline = Effect.fnUntraced(function* (
+const makeDrainDeadline = Effect.fnUntraced(function* (
   drains: Drains,
   unplaced: ReadonlyMap<ServerId, string>
 ) {
@@ -104,7 +104,7 @@ export const makeDrainDeadline = Effect.fnUntraced(function* (
   })
 })
 
-export const makeDrains = Effect.gen(function* () {
+const makeDrains = Effect.gen(function* () {
   const index = yield* ServerIndex
   const migrations = yield* MigrationRepo
   const records = yield* makeMigrationRecords

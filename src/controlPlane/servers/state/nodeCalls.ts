@@ -104,7 +104,7 @@ export const makeNodeCalls = Effect.gen(function* () {
 export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable
 
 /** Whether the node has lost a server that was installed on it. */
-export const isLoss = (record: ServerRecord, error: DaemonError): boolean =>
+const isLoss = (record: ServerRecord, error: DaemonError): boolean =>
   error._tag === "DaemonRefused" && error.status === 404 && isFinished(record.install)
 
 const ofRefusal = (

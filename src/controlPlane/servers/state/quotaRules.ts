@@ -88,7 +88,7 @@ const amountRefusal = (
 }
 
 /** Returns why a quota does not allow a server with these limits beside the counted ones, if so. */
-export const quotaRefusal = (quota: Quota, used: Usage, limits: Limits): Forbidden | undefined => {
+const quotaRefusal = (quota: Quota, used: Usage, limits: Limits): Forbidden | undefined => {
   const { max_servers } = quota
   if (max_servers !== undefined && used.servers >= max_servers) {
     return overQuota(quota, `at most ${max_servers} servers (max_servers): ${used.servers} exist`)
@@ -100,7 +100,7 @@ export const quotaRefusal = (quota: Quota, used: Usage, limits: Limits): Forbidd
   return undefined
 }
 
-export const withServer = (used: Usage, limits: Limits): Usage => ({
+const withServer = (used: Usage, limits: Limits): Usage => ({
   servers: used.servers + 1,
   memory_bytes: used.memory_bytes + committedMemoryBytes(limits),
   disk_bytes: used.disk_bytes + diskLimitBytes(limits),

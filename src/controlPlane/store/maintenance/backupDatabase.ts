@@ -6,7 +6,7 @@ import { mustExist } from "../layers/layerDatabase.ts"
 import { openDatabase } from "../sqlite/database.ts"
 
 /** There is no backup; an existing file is untouched. */
-export class BackupFailed extends Data.TaggedError("BackupFailed")<{
+class BackupFailed extends Data.TaggedError("BackupFailed")<{
   readonly message: string
   readonly cause?: unknown
 }> {}

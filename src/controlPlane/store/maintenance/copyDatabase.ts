@@ -10,7 +10,7 @@ import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
 import { countRows, type Digest, digestOf, tableNames } from "./tables.ts"
 
 /** The copy was not made; the target is unchanged. */
-export class CopyFailed extends Data.TaggedError("CopyFailed")<{
+class CopyFailed extends Data.TaggedError("CopyFailed")<{
   readonly message: string
   readonly cause?: unknown
 }> {}

@@ -45,17 +45,17 @@ const overridings = makeSharedColumn(Schema.toType(Overrides))
 const labelings = makeSharedColumn(Labels)
 const shared = makeSharedText()
 
-export const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
+const encodeRestart = writeRow(Schema.NullOr(JsonColumn(RestartState)))
 
-export const encodeRun = writeRow(Schema.NullOr(JsonColumn(RunState)))
+const encodeRun = writeRow(Schema.NullOr(JsonColumn(RunState)))
 
-export const encodeProblem = writeRow(Schema.NullOr(JsonColumn(Problem)))
+const encodeProblem = writeRow(Schema.NullOr(JsonColumn(Problem)))
 
-export const encodeRedefinition = writeRow(JsonColumn(Redefinition))
+const encodeRedefinition = writeRow(JsonColumn(Redefinition))
 
 export const encodeLabels = labelings.encode
 
-export const encodeInstall = installColumn.encode
+const encodeInstall = installColumn.encode
 
 export const encodeServer = Effect.fnUntraced(function* (record: ServerRecord) {
   const { overrides, redefinition } = record

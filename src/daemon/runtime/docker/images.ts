@@ -38,7 +38,7 @@ const LOCAL = "~"
 export const engineReference = (image: string): string =>
   image.startsWith(LOCAL) ? image.slice(LOCAL.length) : image
 
-export const isImageReference = (text: string): boolean =>
+const isImageReference = (text: string): boolean =>
   text.length <= 512 && !text.includes("..") && referencePattern.test(text)
 
 const Progress = Schema.fromJsonString(

@@ -13,7 +13,7 @@ const ICC = "com.docker.network.bridge.enable_icc"
 export type Purpose = "servers" | "jobs"
 
 /** Returns the name of a node's network; other nodes may share the engine. */
-export const networkName = (node: string, suffix: string): string =>
+const networkName = (node: string, suffix: string): string =>
   `muster-${createHash("sha256").update(node).digest("hex").slice(0, 12)}-${suffix}`
 
 /** The engine's option for the source address of a bridge. */
