@@ -129,7 +129,7 @@ export type DryRun = Pick<Creation, "payload">
 
 type CreationError = Effect.Error<ReturnType<EndpointCalls["servers"]["create"]>>
 
-/** `create` without its query, and its dry run as a call of its own: each has one type of response. */
+/** `create` is two calls here, without and with `dry_run`, so that each has one type of response. */
 interface CreationCalls {
   readonly create: (request: Creation) => Effect.Effect<Server, CreationError>
   /** Returns what `create` would do; nothing is created. */

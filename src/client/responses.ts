@@ -66,7 +66,7 @@ const tags = ["TooManyRequests", "InternalError", "NodeFailure", "Unavailable", 
 
 export type Transient = HttpClientError.HttpClientError | { readonly _tag: (typeof tags)[number] }
 
-/** Statuses that proxies respond with while the service cannot be reached, besides those of 500 and above. */
+/** Statuses below 500 with which a proxy responds while it cannot reach the service. */
 const ofProxy = [408, 429]
 
 const isStatusOfProxy = (status: number) => status >= 500 || ofProxy.includes(status)

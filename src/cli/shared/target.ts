@@ -1,4 +1,4 @@
-/** The services that the command line knows by name, with their keys (`muster context`), and the one that a command calls. */
+/** The contexts of `muster context`: services by name, with their keys. Chooses the service that a command calls. */
 import {
   chmodSync,
   closeSync,

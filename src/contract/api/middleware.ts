@@ -1,4 +1,4 @@
-/** What all routes of a kind have in common: their errors, and the servers that they hide. */
+/** The middleware of the routes: it declares their errors, and hides servers that the caller may not read. */
 import { HttpApiMiddleware } from "effect/http-api"
 import {
   BodyTooLarge,
@@ -27,7 +27,7 @@ export class Failures extends HttpApiMiddleware.Service<Failures>()("muster/api/
   error: [InvalidRequest, BodyTooLarge, InternalError, TimedOut, Unavailable]
 }) {}
 
-/** Returns 507 from a route that changes something, none of which is a GET, while the disk of the database is full. */
+/** Declares 507 for the disk of the database. A GET changes nothing, so only other methods respond with it. */
 export class Writes extends HttpApiMiddleware.Service<Writes>()("muster/api/Writes", {
   error: InsufficientStorage
 }) {}

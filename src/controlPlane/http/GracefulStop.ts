@@ -81,6 +81,6 @@ export class GracefulStop extends Context.Service<
 /** While the server listens, requests wait for `done`, except on routes with `AnswersEarly`. */
 export const Started = Context.Reference<{
   readonly isDone: () => boolean
-  /** Waits for the end, also for that of a failed start. @error Unavailable the start takes long */
+  /** Waits until the start has succeeded or failed. @error Unavailable the start takes long */
   readonly done: Effect.Effect<void, Unavailable>
 }>("muster/http/Started", { defaultValue: () => ({ isDone: () => true, done: Effect.void }) })

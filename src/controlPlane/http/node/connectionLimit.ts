@@ -118,7 +118,7 @@ const makeTable = (maximum: number, shared: ReadonlyArray<IpNetwork.IpNetwork>, 
     const isIdle = connection.responses.length === 0 && !connection.isUpgraded
     if (isIdle && all.has(connection.socket)) idle.add(connection)
   }
-  /** The connection has another socket: that of TLS. */
+  /** Replaces the socket of a connection by its TLS socket. */
   const replace = (connection: Connection, socket: Socket) => {
     if (!all.delete(connection.socket)) return
     connection.socket = socket

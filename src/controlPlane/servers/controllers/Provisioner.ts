@@ -42,7 +42,7 @@ const needsAction = (change: Change): change is ServerChange =>
   (change.topic === "server:install" &&
     (change.payload.phase === "pending" || change.payload.phase === "ready"))
 
-/** What the database knows of servers beside their records. */
+/** Marks of servers that the database has beside their records. */
 interface Pending {
   /** Servers that their nodes may have lost. */
   readonly suspects: Set<ServerId>

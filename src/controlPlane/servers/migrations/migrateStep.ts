@@ -39,7 +39,7 @@ type StepResult = "done" | "again" | "port-taken" | "refused" | "lost"
 
 type StepError = Unavailable | DaemonError
 
-/** The steps by which a server leaves its node, or returns to it if the migration fails. */
+/** The steps of a migration: the server leaves its node, and returns to it if the migration fails. */
 export const makeMigrationSteps = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const lifecycle = yield* ServerLifecycle

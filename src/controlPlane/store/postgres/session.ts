@@ -28,7 +28,7 @@ const LINGER_MILLIS = 1_000
 const LOOKS = 8
 
 /**
- * Ends a connection whose peer does not answer. Without it, the system waits for minutes or for ever. The watchdog counts
+ * Ends a connection whose peer does not answer: the system alone waits for minutes, or for ever. The watchdog counts
  * checks, not time: after a pause of this process, waiting bytes are read before the next check.
  */
 class Watchdog {

@@ -142,7 +142,7 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
       yield* sql`DELETE FROM rollout_definitions WHERE ${parts}`
     }),
     find: (id: string) => readRollout(sql`SELECT * FROM rollouts WHERE id = ${id}`),
-    /** Returns rollouts, newest first, unless none has the id `after`. `created_by` selects those of one key. */
+    /** Returns rollouts, newest first, unless no rollout has the id `after`. `created_by` selects the rollouts of a key. */
     list: Effect.fn("RolloutRepo.list")(function* ({
       after,
       created_by,
@@ -183,7 +183,7 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
   }
 }
 
-/** The servers of rollouts; those of unfinished ones are active. */
+/** The servers of rollouts. A server is active while its rollout is unfinished. */
 const rolloutServersTable = (sql: SqlClient.SqlClient) => ({
   counts: Effect.fn("RolloutRepo.counts")(function* (
     id: string

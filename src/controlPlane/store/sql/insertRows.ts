@@ -35,7 +35,7 @@ export const insertRows = (
 ): Effect.Effect<void, SqlError.SqlError> =>
   withRows(sql, table, rows, (given, columns) => {
     const names = columns.map(quoted).join(", ")
-    // Without a condition, SQLite reads ON CONFLICT as that of a join.
+    // Without WHERE, SQLite reads ON as the condition of a join.
     return `INSERT INTO ${table} (${names}) SELECT ${names} FROM ${given} WHERE 1 = 1 ${onConflict}`
   })
 

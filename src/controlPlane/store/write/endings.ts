@@ -18,7 +18,7 @@ export interface WriteOptions {
   readonly journal: Pick<Journal["Service"], "publish" | "publishAnyway">
 }
 
-/** What follows a transaction: its entries are published to the journal's followers, and its callers get answers. */
+/** Ends transactions: publishes their entries to the followers of the journal, and answers their callers. */
 export const makeEndings = ({ backend, disk, journal }: WriteOptions) => {
   const publishers = new Set<Fiber.Fiber<unknown, unknown>>()
 

@@ -20,7 +20,7 @@ export type Mutation<Request, A, E> = (
 export interface Job {
   readonly mutation: Mutation<unknown, unknown, unknown>
   readonly request: unknown
-  /** The caller's, with the log annotations and span for a mutation of its own. */
+  /** The context of the caller: the mutation has its log annotations and its span. */
   readonly context: Context.Context<never>
   readonly answered: Deferred.Deferred<unknown, unknown>
   /** The outcome of the last attempt. */
