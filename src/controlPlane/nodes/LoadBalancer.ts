@@ -142,6 +142,11 @@ export class LoadBalancer extends Context.Service<LoadBalancer>()("muster/nodes/
         Effect.asVoid
       )
 
+    /** Takes the next ports of all nodes from another range: another replica allocates the current ones of each. */
+    const avoidPorts = Effect.map(Random.next, (at) => {
+      for (const node of fleet.nodes) node.ports.scatter(at)
+    })
+
     return {
       /**
        * Places a server. An earlier reservation of it is released first.
@@ -155,15 +160,13 @@ export class LoadBalancer extends Context.Service<LoadBalancer>()("muster/nodes/
       ),
       /** Returns why the rows refuse a placement: other replicas took the capacity, or the node changed. */
       whyNot: choice.whyNot,
-      /**
-       * Releases a reservation with a taken port. The next ports of all nodes come from another range: another replica
-       * allocates the current ones of each.
-       */
+      avoidPorts,
+      /** Releases a reservation with a taken port, and avoids the next ones. */
       releaseAndAvoidPorts: (server_id: ReservationId) =>
-        Effect.map(Random.next, (at) => {
-          fleet.release(server_id)
-          for (const node of fleet.nodes) node.ports.scatter(at)
-        }),
+        Effect.andThen(
+          Effect.sync(() => fleet.release(server_id)),
+          avoidPorts
+        ),
       /**
        * Reserves other ports for taken ones until the scope ends: the record has them, or the caller gives up.
        * @error Conflict no port of the address is free

@@ -48,7 +48,7 @@ export interface CreateRequest {
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
 /** Placements that are tried if other replicas take the capacity or the ports first. */
-const ATTEMPTS = 2
+const ATTEMPTS = 5
 
 interface Created {
   readonly id: ServerId

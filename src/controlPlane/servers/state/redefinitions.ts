@@ -209,7 +209,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
 })
 
 /** Replacements that are tried if other replicas take the ports first. */
-const ATTEMPTS = 2
+const ATTEMPTS = 5
 
 /**
  * Replaces a server's ports that a program of its node has, and returns its allocations (spec 2.4). Ports of others are
@@ -259,7 +259,9 @@ export const makeReplacePorts = Effect.gen(function* () {
     if (lost.length === 0) return record.allocations
     const allocations = yield* balancer.replacePorts(record, lost)
     // An interruption waits for the write, whose outcome decides which ports are reserved.
-    if ((yield* Effect.uninterruptible(write(replace(record, allocations)))) !== "inserted") return undefined
+    const outcome = yield* Effect.uninterruptible(write(replace(record, allocations)))
+    if (outcome === "port-taken") yield* balancer.avoidPorts
+    if (outcome !== "inserted") return undefined
     yield* Effect.logWarning(
       `another program of the node has ${lost.map(portText).join(", ")}: the server has ${portText(allocations.default)} now`
     ).pipe(Effect.annotateLogs(logFields(record)))

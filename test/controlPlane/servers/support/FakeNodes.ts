@@ -116,6 +116,7 @@ export class FakeNodes {
       preview: () => Effect.succeed({ chosen: undefined, candidates: [], warnings: [] }),
       placements: Effect.succeed({ placed: 0, refused: 0 }),
       whyNot: () => undefined,
+      avoidPorts: Effect.void,
       releaseAndAvoidPorts: (id) => Effect.sync(() => void this.held.delete(id)),
       replacePorts: (record) => Effect.succeed(record.allocations),
       release: (id) => Effect.sync(() => void this.held.delete(id)),
