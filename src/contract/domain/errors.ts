@@ -107,6 +107,20 @@ export class CursorExpired extends ApiError<CursorExpired>()(
   "List the servers again (GET /api/servers), then open the stream with the X-Muster-Cursor of that list as cursor: no change is missed."
 ) {}
 
+/** 412: a file is not as the condition of the request says. */
+export class PreconditionFailed extends ApiError<PreconditionFailed>()(
+  "PreconditionFailed",
+  412,
+  "Read the file again, and repeat the change with its new ETag."
+) {}
+
+/** 416: the file has none of the requested bytes. */
+export class RangeNotSatisfiable extends ApiError<RangeNotSatisfiable>()(
+  "RangeNotSatisfiable",
+  416,
+  "Ask for bytes below the size of the file."
+) {}
+
 /** 422: the request cannot be read, or asks for something that is not possible. */
 export class InvalidRequest extends ApiError<InvalidRequest>()(
   "InvalidRequest",
