@@ -5,6 +5,7 @@ import { describe, expect, it } from "vitest"
 import { commandsPage } from "../../scripts/commandsPage.ts"
 import { metricsPage, settingsPage } from "../../scripts/docs.ts"
 import { routesPage } from "../../scripts/routesPage.ts"
+import { systemExample } from "../../src/contract/api/examples.ts"
 import { schemaVersion } from "../../src/controlPlane/store/migrations/migrate.ts"
 import { documents, root, textOf } from "../support/docs.ts"
 import { blocksOf, codeOf, tableOf } from "../support/markdown.ts"
@@ -103,6 +104,22 @@ describe("documents", () => {
     expect(textOf("docs/database.md")).toContain(
       `Schema: ${schemaVersion} (this version has ${schemaVersion}), up to date`
     )
+  })
+
+  it("the client, the lock file, the documents and the OpenAPI example have the version of package.json", () => {
+    const { version } = JSON.parse(textOf("package.json"))
+    const { packages } = JSON.parse(textOf("package-lock.json"))
+    const versions = ["", "src/client"].map((path) => packages[path].version)
+    versions.push(JSON.parse(textOf("src/client/package.json")).version, systemExample.version)
+    expect(versions).toEqual(versions.map(() => version))
+    const printed = documents.flatMap((path) =>
+      [...textOf(path).matchAll(/muster-(?:client-)?(\d+\.\d+\.\d+)\.tgz/g)].map(([, found]) => ({
+        path,
+        found
+      }))
+    )
+    expect(printed.length).toBeGreaterThan(3)
+    expect(printed.filter(({ found }) => found !== version)).toEqual([])
   })
 
   it("`npm start`, the image, the units and tests run services with the same options of Node.js", () => {

@@ -9,7 +9,7 @@ import { Effect } from "effect"
 import type { ServerId } from "../../src/contract/domain/Id.ts"
 import type { ReportBody } from "../../src/daemon/state/InstanceState.ts"
 import { makeReportSender } from "../../src/daemon/uplink/uplink.ts"
-import { host } from "../support/samples.ts"
+import { host, systemInfo } from "../support/samples.ts"
 
 const [control = "", ports = "", ...keys] = process.argv.slice(2)
 const [firstPort = 0, lastPort = 0] = ports.split("-").map(Number)
@@ -106,7 +106,7 @@ const startNode = async (key: string, index: number, portsOfNode: number) => {
       }))
       const body = JSON.stringify(
         incoming.method !== "POST"
-          ? { version: "0.1.0", system: host }
+          ? systemInfo
           : incoming.url === "/api/servers"
             ? views[0]
             : { outcomes: views.map((server) => ({ server })) }
@@ -131,7 +131,7 @@ const startNode = async (key: string, index: number, portsOfNode: number) => {
     name: id,
     location: "",
     url: `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`,
-    version: "0.1.0",
+    version: systemInfo.version,
     boot_id,
     allocations: [
       {

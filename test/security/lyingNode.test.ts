@@ -11,7 +11,14 @@ import { subscribe } from "../support/events.ts"
 import { eventually } from "../support/eventually.ts"
 import { alone, nodeKey } from "../support/nodes.ts"
 import { type Answer, type Service, startService } from "../support/Service.ts"
-import { allocation, host, installReport, registration, statusReport } from "../support/samples.ts"
+import {
+  allocation,
+  host,
+  installReport,
+  registration,
+  statusReport,
+  systemInfo
+} from "../support/samples.ts"
 import { becomes, create, expectStatus } from "../support/servers.ts"
 
 const MIB = 1024 * 1024
@@ -31,7 +38,7 @@ const correctResponse: Answering = (request, response) => {
   request.on("end", () => {
     const answer = (value: unknown) => response.writeHead(200, json).end(JSON.stringify(value))
     const install = { phase: "pending" }
-    if (request.url === "/api/system") answer({ version: "0.1.0", system: host })
+    if (request.url === "/api/system") answer(systemInfo)
     else if (request.method === "POST" && request.url === "/api/servers") {
       answer({ id: JSON.parse(body).id, status: "installing", install, unsent_reports: 0 })
     } else response.end()

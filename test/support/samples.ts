@@ -3,7 +3,7 @@
 import type { Allocations, NodeAllocation } from "../../src/contract/domain/Allocation.ts"
 import { NodeId, ServerId } from "../../src/contract/domain/Id.ts"
 import type { Change } from "../../src/contract/domain/Journal.ts"
-import type { HostInfo } from "../../src/contract/domain/Node.ts"
+import type { HostInfo, SystemInfo } from "../../src/contract/domain/Node.ts"
 import type { Registration } from "../../src/contract/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../src/contract/domain/Server.ts"
 import type { ServerDefinition } from "../../src/contract/domain/ServerDefinition.ts"
@@ -64,6 +64,9 @@ export const host: HostInfo = {
   os_type: "linux"
 }
 
+/** What a node of `registration` says about itself. */
+export const systemInfo: SystemInfo = { version: "1.0.0", system: host }
+
 const GIB = 1024 ** 3
 
 /** One address of a node with ten ports. */
@@ -81,7 +84,7 @@ export const registration = (id: string, fields: Partial<Plain<Registration>> = 
   name: id,
   location: "eu",
   url: `http://${id}:5585`,
-  version: "1.0.0",
+  version: systemInfo.version,
   boot_id: `${id}-boot`,
   allocations: [allocation()],
   capacity: { memory_bytes: 8 * GIB, cpu_threads: 4, disk_bytes: 100_000_000_000 },
@@ -145,7 +148,7 @@ export const node = (id: string): NodeRecord => ({
   name: `name of ${id}`,
   location: "fra",
   url: "http://127.0.0.1:5585",
-  version: "0.1.0",
+  version: systemInfo.version,
   boot_id: "boot-1",
   token: "secret",
   allocations: [{ address: "10.0.0.1", alias: "", force_outgoing_ip: true, ports: "25565-25700" }],

@@ -36,7 +36,7 @@ export const blueprintExample = {
 } as const
 
 export const systemExample = {
-  version: "0.1.0",
+  version: "0.2.0",
   system: {
     architecture: "amd64",
     cpu_threads: 8,

@@ -6,7 +6,7 @@ import { subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
 import { alone, nodeIs, nodeKey } from "../../support/nodes.ts"
 import { type Service, startService } from "../../support/Service.ts"
-import { allocation, host, installReport, registration, statusReport } from "../../support/samples.ts"
+import { allocation, installReport, registration, statusReport, systemInfo } from "../../support/samples.ts"
 import { becomes, create, expectStatus, statusOf } from "../../support/servers.ts"
 import { assertError, games, options } from "./support/http.ts"
 
@@ -52,7 +52,7 @@ const handmade = Effect.acquireRelease(
             unsent_reports: 0
           })
         } else if (url.endsWith("/status")) json(200, { status: "offline" })
-        else if (url === "/api/system") json(200, { version: "0.1.0", system: host })
+        else if (url === "/api/system") json(200, systemInfo)
         else response.end()
       })
     })

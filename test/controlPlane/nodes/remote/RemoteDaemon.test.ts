@@ -10,7 +10,7 @@ import { ServerId } from "../../../../src/contract/domain/Id.ts"
 import { type DaemonError, DaemonRefused } from "../../../../src/contract/nodeApi/Daemon.ts"
 import { eventually } from "../../../support/eventually.ts"
 import { freePort } from "../../../support/nodes.ts"
-import { definition } from "../../../support/samples.ts"
+import { definition, systemInfo } from "../../../support/samples.ts"
 import { FakeDaemon } from "../../servers/support/FakeDaemon.ts"
 import { NODE, remote, serve, spec } from "../support/remoteDaemon.ts"
 
@@ -68,7 +68,7 @@ describe("spec 9.4: Control plane -> daemon", () => {
         power: (...call) => Effect.as(fake.daemon.power(...call), 7)
       })
       const daemon = yield* remote(() => ({ url, token: "secret" }))
-      assert.strictEqual((yield* daemon.system).version, "0.1.0")
+      assert.strictEqual((yield* daemon.system).version, systemInfo.version)
       const created = yield* daemon.create(spec("srv_1"))
       assert.strictEqual<string>(created.id, "srv_1")
       assert.deepStrictEqual(fake.instances.get(ServerId.make("srv_1"))?.spec.definition, definition())

@@ -19,7 +19,7 @@ import {
   NodeUnreachable
 } from "../../../../src/contract/nodeApi/Daemon.ts"
 import { RecentRemovals } from "../../../../src/daemon/instances/instanceRemoval.ts"
-import { host } from "../../../support/samples.ts"
+import { host, systemInfo } from "../../../support/samples.ts"
 
 interface Instance {
   /** What process and files have. */
@@ -115,7 +115,7 @@ export class FakeDaemon {
       name: this.node_id,
       location: "",
       url: "http://node",
-      version: "0.1.0",
+      version: systemInfo.version,
       boot_id: this.boot_id,
       allocations: [],
       capacity: { memory_bytes: 1, cpu_threads: 1, disk_bytes: 1 },
@@ -314,7 +314,7 @@ export class FakeDaemon {
   }
 
   readonly daemon: Daemon = {
-    system: Effect.succeed({ version: "0.1.0", system: host }),
+    system: Effect.succeed(systemInfo),
     create: (spec) =>
       this.#call("create", spec.id, () => {
         const found = this.instances.get(spec.id)

@@ -6,7 +6,7 @@ import type { ReservationId } from "../../../../src/controlPlane/nodes/fleet/Fle
 import { LoadBalancer, type Placement } from "../../../../src/controlPlane/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../../../src/controlPlane/nodes/NodeRegistry.ts"
 import type { PlacementRequest, Reserved } from "../../../../src/controlPlane/nodes/placementRequest.ts"
-import { allocations, host } from "../../../support/samples.ts"
+import { allocations, host, systemInfo } from "../../../support/samples.ts"
 
 interface FakeNode {
   name: string
@@ -62,7 +62,7 @@ export class FakeNodes {
         drained: this.drained.has(id),
         connected: node.connected,
         last_seen_at: null,
-        version: "0.1.0",
+        version: systemInfo.version,
         capacity: { memory_bytes: 0, cpu_threads: 0, disk_bytes: 0 },
         usage: null,
         committed: { memory_bytes: 0, cpu_threads: 0, disk_bytes: 0 },
