@@ -164,6 +164,26 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
+    it.effect("Give a key files of servers: a key has its folders, another one reads only", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const keys = (yield* run(printed("docs/keys.md", "files"), service)).trim().split("\n")
+        const own = yield* Effect.forEach(keys, (key) =>
+          Effect.map(expectStatus(service, 200, "GET", "/api/keys/self", { key }), ({ json }) => json)
+        )
+        assert.deepStrictEqual(
+          own.map(({ paths, rights }) => [rights, paths]),
+          [
+            [
+              ["read", "power", "browse", "files"],
+              ["/plugins", "/config"]
+            ],
+            [["read", "browse"], undefined]
+          ]
+        )
+      })
+    )
+
     it.effect("Share a quota between keys: its servers count together", () =>
       Effect.gen(function* () {
         const service = yield* Installed

@@ -1,5 +1,6 @@
 import { Console, Effect, Option, Schema, SchemaTransformation } from "effect"
 import { Command, Flag } from "effect/cli"
+import { FilePath } from "../../contract/domain/Files.ts"
 import { DefinitionId, ServerId, serverIdPattern } from "../../contract/domain/Id.ts"
 import { KeyGrant, KeyName, KeyScope, Right } from "../../contract/domain/Key.ts"
 import { QuotaName } from "../../contract/domain/Quota.ts"
@@ -56,18 +57,21 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
   readonly server: ReadonlyArray<string>
   readonly blueprint: ReadonlyArray<string>
   readonly label: ReadonlyArray<string>
+  readonly path: ReadonlyArray<string>
   readonly maxServers: Option.Option<number>
   readonly maxMemory: Option.Option<number>
   readonly quota: Option.Option<string>
 }) {
-  const { allow, blueprint, label, maxMemory, maxServers, quota, scope, server } = chosen
+  const { allow, blueprint, label, maxMemory, maxServers, path, quota, scope, server } = chosen
   const labels = label.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)])
   const twice = labels.find(([key], at) => labels.findIndex(([other]) => other === key) !== at)
   if (twice !== undefined) return yield* wrongUsage(`--label: ${twice[0]} is given twice`)
   const rights = { scope, ...given({ allow }) }
   if (!Schema.is(KeyGrant)(rights)) {
     return yield* wrongUsage(
-      `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
+      scope === "ReadOnly"
+        ? "--allow: a key of the scope ReadOnly takes read and browse only; others need --scope Operator"
+        : `--allow needs --scope Operator: a key of the scope ${scope} has the rights of its scope`
     )
   }
   const grant = {
@@ -75,6 +79,7 @@ const grantOf = Effect.fnUntraced(function* (chosen: {
     ...(server.length === 0 ? {} : { servers: yield* Effect.forEach(server, serverIdOf) }),
     ...(blueprint.length === 0 ? {} : { blueprints: blueprint }),
     ...(labels.length === 0 ? {} : { labels: Object.fromEntries(labels) }),
+    ...(path.length === 0 ? {} : { paths: path }),
     ...given({ max_servers: maxServers, max_memory: maxMemory, quota })
   }
   return yield* Effect.mapError(decodeGrant(grant), ({ message }) =>
@@ -97,7 +102,9 @@ export const create = command("create", {
     "muster keys create --name alice --scope Operator --allow power --server k7f3m9q2x8ab":
       "A key that does power actions with one server, and no more",
     "muster keys create --name night --scope Operator --allow start,stop":
-      "A key that can only start and stop servers"
+      "A key that can only start and stop servers",
+    "muster keys create --name plugins --scope Operator --allow files --path /plugins":
+      "A key that reads and writes files below one folder of each server"
   },
   input: {
     name: Flag.String("name").pipe(Flag.withDescription("Purpose of the key"), Flag.withSchema(KeyName)),
@@ -107,7 +114,7 @@ export const create = command("create", {
     ),
     allow: Flag.String("allow").pipe(
       Flag.withDescription(
-        "Rights in place of those of the scope Operator, comma-separated: power, or of its actions start, stop, restart, kill, pause; console, commands, change, create, delete; read is always one"
+        "Rights in place of those of the scope Operator, comma-separated: power, or of its actions start, stop, restart, kill, pause; console, commands, change, create, delete, browse, files (includes browse); read is always one. ReadOnly takes browse"
       ),
       Flag.withSchema(AllowedRights),
       Flag.optional
@@ -119,6 +126,13 @@ export const create = command("create", {
     ),
     blueprint: several("blueprint", DefinitionId, "Blueprint that the key is limited to"),
     label: several("label", LabelPair, "Label k=v that servers of the key must have"),
+    path: Flag.String("path").pipe(
+      Flag.withDescription(
+        "Folder such as /plugins that the key is limited to in files of servers; repeatable; with browse or files in --allow"
+      ),
+      Flag.withSchema(FilePath),
+      Flag.between(0, 32)
+    ),
     maxServers: numberFlag(
       "max-servers",
       "Most servers that the key has created and that exist; default: any number"

@@ -29,11 +29,20 @@ const shown = Effect.gen(function* () {
   })
 })
 
-const limitsText = ({ blueprints, labels, max_memory, max_servers, quota, servers }: KeyLimits): string =>
+const limitsText = ({
+  blueprints,
+  labels,
+  max_memory,
+  max_servers,
+  paths,
+  quota,
+  servers
+}: KeyLimits): string =>
   [
     ...(servers === undefined ? [] : [`servers ${servers.join()}`]),
     ...(blueprints === undefined ? [] : [`blueprints ${blueprints.join()}`]),
     ...Object.entries(labels ?? {}).map(([key, value]) => `${key}=${value}`),
+    ...(paths === undefined ? [] : [`folders ${paths.join()}`]),
     ...(max_servers === undefined ? [] : [`at most ${max_servers} servers`]),
     ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`]),
     ...(quota === undefined ? [] : [`quota ${quota}`])

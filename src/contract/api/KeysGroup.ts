@@ -9,6 +9,7 @@ import {
   keyLimitFields,
   keyLimits,
   limitsFit,
+  pathsFit,
   Right,
   rightsFit
 } from "../domain/Key.ts"
@@ -38,6 +39,9 @@ export const CreateKey = Schema.Struct({
     labels: keyLimits.labels.annotate({
       description: "The key reads and creates servers with all of these labels only."
     }),
+    paths: keyLimits.paths.annotate({
+      description: "The key reaches files in these folders only; needs `browse` or `files`."
+    }),
     max_servers: keyLimits.max_servers.annotate({
       description: "Servers that the key has created and that exist; default: any number."
     }),
@@ -52,7 +56,7 @@ export const CreateKey = Schema.Struct({
     })
   })
 })
-  .check(rightsFit, limitsFit)
+  .check(rightsFit, limitsFit, pathsFit)
   .annotate({ identifier: "CreateKey" })
 
 /** A new key with its text, which is shown only here. */

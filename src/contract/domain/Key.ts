@@ -1,11 +1,13 @@
-/** API keys: the servers that a key is limited to, its scope and rights, and how lists show it (spec 6.1, 6.2). */
+/** API keys: the servers and folders that a key is limited to, its scope and rights, and how lists show it (spec 6.1, 6.2). */
 import { Schema, Struct } from "effect"
+import { FilePath } from "./Files.ts"
 import { DefinitionId, ServerId } from "./Id.ts"
 import { type Labels, PrintableText, SomeLabels } from "./Labels.ts"
 import { TimeText } from "./nowText.ts"
 import { QuotaName, quotaLimits } from "./Quota.ts"
 
 const MOST_IDS = 1000
+const MOST_FOLDERS = 32
 
 const listOf = <S extends Schema.Constraint>(id: S) =>
   Schema.Array(id).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_IDS))
@@ -14,6 +16,8 @@ export const keyLimits = {
   servers: listOf(ServerId),
   blueprints: listOf(DefinitionId),
   labels: SomeLabels,
+  /** Folders in the instances of these servers; the key reaches their files only. */
+  paths: Schema.Array(FilePath).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_FOLDERS)),
   max_servers: quotaLimits.max_servers,
   /** The sum of the memory limits of these servers, in MiB. */
   max_memory: quotaLimits.max_memory,
@@ -91,7 +95,9 @@ export const Right = Schema.Literals([
   "commands",
   "change",
   "create",
-  "delete"
+  "delete",
+  "browse",
+  "files"
 ])
 export type Right = typeof Right.Type
 
@@ -115,11 +121,18 @@ interface Grant extends KeyLimits {
   readonly allow?: ReadonlyArray<Right>
 }
 
-/** Only the scopes `Operator` and `ReadOnly` take rights, and the latter no others than `read`. */
+/** Only the scopes `Operator` and `ReadOnly` take rights, and the latter no others than `read` and `browse`. */
 export const rightsFit = Schema.makeFilter<Grant>(
   ({ allow = [], scope }) =>
-    scope === "Operator" || allow.every((right) => scope === "ReadOnly" && right === "read"),
-  { expected: "rights (allow) only with the scope Operator, or read with the scope ReadOnly" }
+    scope === "Operator" ||
+    allow.every((right) => scope === "ReadOnly" && (right === "read" || right === "browse")),
+  { expected: "rights (allow) only with the scope Operator, or read and browse with the scope ReadOnly" }
+)
+
+/** Only keys that reach files are limited to folders (spec 10.1). */
+export const pathsFit = Schema.makeFilter<Grant>(
+  ({ allow = [], paths }) => paths === undefined || allow.includes("browse") || allow.includes("files"),
+  { expected: "paths only with browse or files in allow" }
 )
 
 /** Only the scopes `Operator` and `ReadOnly` are limited to servers, and only the former has quotas. */
@@ -132,13 +145,18 @@ export const limitsFit = Schema.makeFilter<Grant>(
   }
 )
 
-export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit, limitsFit)
+export const KeyGrant = Schema.Struct(keyGrantFields).check(rightsFit, limitsFit, pathsFit)
 export type KeyGrant = typeof KeyGrant.Type
 
-/** Returns the rights of a key. Each right includes `read`, and `power` includes the rights of the single actions. */
+const included: Partial<Readonly<Record<Right, ReadonlyArray<Right>>>> = {
+  power: PowerRight.literals,
+  files: ["browse"]
+}
+
+/** Returns the rights of a key. Each right includes `read`, `power` the single actions, and `files` includes `browse`. */
 export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> => {
   const given = allow === undefined ? standard[scope] : (["read", ...allow] as const)
-  return new Set(given.includes("power") ? [...given, ...PowerRight.literals] : given)
+  return new Set(given.flatMap((right) => [right, ...(included[right] ?? [])]))
 }
 
 const isPowerRight = Schema.is(PowerRight)

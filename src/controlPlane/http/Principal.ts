@@ -13,6 +13,8 @@ export interface Principal {
   readonly rights?: ReadonlySet<Right>
   /** The servers that the key may read; if unset, it may read every server. */
   readonly restriction?: Restriction
+  /** The folders whose files the key reaches; if unset, it reaches every folder. */
+  readonly paths?: ReadonlyArray<string>
   /** The quotas of the servers that the key creates or enlarges. */
   readonly quotas?: ReadonlyArray<Quota>
   /** SHA-256 of the ticket that the caller sent in place of the key, in hex. */

@@ -2,6 +2,7 @@
 import { Effect } from "effect"
 import { applicationScopes, type Scopes } from "../../contract/api/routePolicy.ts"
 import { Forbidden, InvalidRequest } from "../../contract/domain/errors.ts"
+import { isWithin } from "../../contract/domain/Files.ts"
 import { PowerRight, type Right } from "../../contract/domain/Key.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
@@ -39,6 +40,19 @@ export const requireRight = Effect.fnUntraced(function* (right: PartRight, why =
 /** Checks a body field that does the work of another route. @error Forbidden the key lacks its right */
 export const checkRightFor = (field: string, right: PartRight) =>
   requireRight(right, `: body field ${field} needs it`, `Leave ${field} out, or use a key with this right.`)
+
+/**
+ * Checks that the key of the caller reaches a file (spec 10.1).
+ * @error Forbidden the path lies outside the folders of the key
+ */
+export const requirePath = Effect.fnUntraced(function* (path: string) {
+  const folders = (yield* CurrentPrincipal)?.paths
+  if (folders === undefined || folders.some((folder) => isWithin(folder, path))) return
+  return yield* new Forbidden({
+    detail: `the API key does not reach ${path}: it is limited to ${folders.join(", ")}`,
+    hint: "Use a path below these folders, or a key without this limit."
+  })
+})
 
 /**
  * Checks the line that servers get before they are stopped.

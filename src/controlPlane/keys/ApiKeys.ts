@@ -173,7 +173,7 @@ const makeEnded = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
 })
 
 const principalOf = ({ record, shared }: CachedKey): Principal => {
-  const { id, max_memory, max_servers, name, scope } = record
+  const { id, max_memory, max_servers, name, paths, scope } = record
   const isLimited = scope === "Operator" || scope === "ReadOnly"
   const restriction = restrictionOf(record)
   const own: Quota = {
@@ -189,6 +189,7 @@ const principalOf = ({ record, shared }: CachedKey): Principal => {
     scope,
     ...(isLimited ? { rights: rightsOf(record) } : {}),
     ...(restriction === undefined ? {} : { restriction }),
+    ...(paths === undefined ? {} : { paths }),
     ...(quotas.length === 0 ? {} : { quotas })
   }
 }

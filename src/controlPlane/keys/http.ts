@@ -28,6 +28,7 @@ const makeOwnKey = Effect.gen(function* () {
   return Effect.fnUntraced(function* ({
     key_id: id,
     name,
+    paths,
     quotas = [],
     restriction = {},
     rights,
@@ -46,6 +47,7 @@ const makeOwnKey = Effect.gen(function* () {
         ? {}
         : { blueprints: [...blueprints].map((blueprint) => DefinitionId.make(blueprint)) }),
       ...(labels === undefined ? {} : { labels }),
+      ...(paths === undefined ? {} : { paths }),
       ...(own === undefined ? {} : yield* withUse(own)),
       ...(shared === undefined ? {} : { quota: { name: shared.name, ...(yield* withUse(shared)) } })
     }

@@ -4,7 +4,10 @@ import { endedBecause, forgetKey, get, type Reply, rememberKey, request, useGet 
 import type { Blueprint, Key, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
 
 export interface Caller
-  extends Pick<Key, "blueprints" | "labels" | "max_memory" | "max_servers" | "name" | "scope" | "servers"> {
+  extends Pick<
+    Key,
+    "blueprints" | "labels" | "max_memory" | "max_servers" | "name" | "paths" | "scope" | "servers"
+  > {
   readonly id: string
   readonly rights: ReadonlyArray<Right>
   readonly quota?: QuotaLimits & { readonly name: string; readonly used?: QuotaUse }
@@ -84,13 +87,14 @@ export const quotaText = (quota: QuotaLimits & { readonly used?: QuotaUse }): st
 
 /** Returns the limits of a key in words. */
 export const limitsOf = (
-  limits: Pick<Key, "blueprints" | "labels" | "max_memory" | "max_servers" | "servers">
+  limits: Pick<Key, "blueprints" | "labels" | "max_memory" | "max_servers" | "paths" | "servers">
 ): ReadonlyArray<string> => {
-  const { blueprints = [], labels = {}, max_memory, max_servers, servers } = limits
+  const { blueprints = [], labels = {}, max_memory, max_servers, paths = [], servers } = limits
   return [
     ...(servers === undefined ? [] : [counted(servers.length, "server")]),
     ...blueprints.map((id) => `blueprint ${id}`),
     ...Object.entries(labels).map(([name, value]) => labelText(name, value)),
+    ...paths.map((folder) => `folder ${folder}`),
     ...(max_servers === undefined ? [] : [`at most ${counted(max_servers, "server")}`]),
     ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`])
   ]

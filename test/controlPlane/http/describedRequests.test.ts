@@ -28,7 +28,9 @@ const beyondSchemas = [
   // The format `date-time`.
   /^expected a time such as /,
   /^Expected rights \(allow\) only with the scope/,
-  /^Expected servers, blueprints and labels only with the scopes/
+  /^Expected servers, blueprints and labels only with the scopes/,
+  /^Expected paths only with browse or files in allow$/,
+  /^expected an absolute path such as /
 ]
 
 type Refusals<A> = (value: A) => ReadonlyArray<string>

@@ -36,7 +36,9 @@ layer(service(), options)("keys with limited rights", (it) => {
       readonly may: ReadonlyArray<Right>
     }>([
       { scope: "ReadOnly", may: ["read"] },
+      { scope: "ReadOnly", allow: ["browse"], may: ["read", "browse"] },
       { scope: "Operator", may: ["read", "power", "console", "commands", "change"] },
+      { scope: "Operator", allow: ["files"], may: ["read", "browse", "files"] },
       { scope: "Operator", allow: ["create", "delete"], may: ["read", "create", "delete"] },
       { scope: "Operator", allow: ["power", "kill"], may: ["read", "power"] },
       { scope: "Operator", allow: ["pause", "start"], may: ["read", "start", "pause"] }
@@ -275,15 +277,21 @@ layer(service(), options)("keys with limited rights", (it) => {
         for (const [scope, allow] of [
           ["AppAdmin", ["power"]],
           ["ReadOnly", ["power"]],
+          ["ReadOnly", ["files"]],
           ["Metrics", ["read"]],
           ["Operator", ["everything"]]
         ] as const) {
           assertError(yield* api.request("POST", "/api/keys", { body: { name: "x", scope, allow } }), 422)
         }
-        const args = ["keys", "create", "--name", "x", "--scope", "ReadOnly", "--allow", "power"]
-        const ended = yield* muster(args, { MUSTER_DATA_DIR: api.dataDir })
-        assert.strictEqual(ended.code, 64)
-        assert.include(ended.stderr, "--allow needs --scope Operator")
+        for (const [scope, allow, reason] of [
+          ["Metrics", "power", "--allow needs --scope Operator"],
+          ["ReadOnly", "power", "ReadOnly takes read and browse only; others need --scope Operator"]
+        ] as const) {
+          const args = ["keys", "create", "--name", "x", "--scope", scope, "--allow", allow]
+          const ended = yield* muster(args, { MUSTER_DATA_DIR: api.dataDir })
+          assert.strictEqual(ended.code, 64)
+          assert.include(ended.stderr, reason)
+        }
       })
     )
   })

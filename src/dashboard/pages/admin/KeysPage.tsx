@@ -53,7 +53,9 @@ const rights: ReadonlyArray<readonly [Right, string]> = [
   ["commands", "Send commands"],
   ["change", "Change, upgrade, roll out, drain"],
   ["create", "Create servers"],
-  ["delete", "Delete servers"]
+  ["delete", "Delete servers"],
+  ["browse", "Read files"],
+  ["files", "Read and write files"]
 ]
 
 /** The fields of a new key, as far as its scope has them; an empty limit limits nothing. */
@@ -67,6 +69,12 @@ const restrictions = [
   field("names", "blueprints", "Blueprints", "Ids, separated by spaces."),
   field("pairs", "labels", "Labels", "One key=value a line.")
 ]
+const folders = field(
+  "names",
+  "paths",
+  "Folders",
+  "Such as /plugins, separated by spaces. Files elsewhere stay hidden."
+)
 const ofOperators = (quotas: ReadonlyArray<NamedQuota>): ReadonlyArray<Field> => [
   field("number", "max_servers", "Most servers", "That it has created and that exist."),
   field("number", "max_memory", "Most memory, MiB", "The sum of their memory limits."),
@@ -91,6 +99,7 @@ const NewKeyDialog = (props: { readonly onCreated: (key: NewKey) => void }): Vie
   const isOperator = texts.scope === "Operator"
   const limits = [
     ...(isOperator || texts.scope === "ReadOnly" ? restrictions : []),
+    ...(isOperator && (allow.includes("browse") || allow.includes("files")) ? [folders] : []),
     ...(isOperator ? ofOperators(quotas?.ok === true ? quotas.body : []) : [])
   ]
   const body = { ...bodyOf([...everyKey, ...limits], texts), ...(isOperator && { allow }) }

@@ -12,6 +12,7 @@ interface Grant {
   readonly servers?: ReadonlyArray<string>
   readonly blueprints?: ReadonlyArray<string>
   readonly labels?: Readonly<Record<string, string>>
+  readonly paths?: ReadonlyArray<string>
   readonly max_servers?: number
   readonly max_memory?: number
   readonly quota?: string
