@@ -15,7 +15,7 @@ export const EventQuery = {
     { type: "string", pattern: "^(?:\\d{1,15}|now)$" }
   ),
   topics: many(
-    "Only these topics, comma-separated. Default: `status`, `crash`, `deleted`; further: `install` (phase, step and progress of installations), `stats` (live figures), `expiring` (60 s before a server expires), `problem` (why a start was refused; null: no longer).",
+    "Only these topics, comma-separated. Default: `status`, `crash`, `deleted`; further: `install` (phase, step and progress of installations), `stats` (live figures), `expiring` (60 s before a server expires), `problem` (why a start was refused; null: no longer), `operation` (state and progress of operations).",
     { type: "array", items: { type: "string", enum: Topic.literals } }
   ),
   interval: many("Seconds between two `stats` events of a server, 1 to 60; default 10. Only with `stats`.", {

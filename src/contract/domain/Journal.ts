@@ -5,6 +5,7 @@ import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
 import type { Labels } from "./Labels.ts"
 import { Migration } from "./Migration.ts"
+import { OperationChange } from "./Operation.ts"
 import { Problem } from "./Problem.ts"
 import { RestartState, RunState } from "./Run.ts"
 import { Crash } from "./ServerEvent.ts"
@@ -28,6 +29,8 @@ const serverChanges = [
   /** Whether the `offline` of the server is between two states: restart, reset. */
   serverChange("server:transient", Schema.Boolean),
   serverChange("server:problem", Schema.NullOr(Problem)),
+  /** An operation has begun, has changed its state, or is to be cancelled; also the opt-in topic `operation`. */
+  serverChange("server:operation", OperationChange),
   serverChange("server:restart", Schema.NullOr(RestartState)),
   serverChange("server:run", Schema.NullOr(RunState)),
   serverChange("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
@@ -111,7 +114,10 @@ export const isPublic = (change: Change): change is PublicChange => !change.topi
 
 /** Whether a change is published to streams that name its topic. */
 export const isOptInChange = ({ topic }: Change): boolean =>
-  topic === "server:install" || topic === "server:expiring" || topic === "server:problem"
+  topic === "server:install" ||
+  topic === "server:expiring" ||
+  topic === "server:problem" ||
+  topic === "server:operation"
 
 /** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
 export interface JournalBounds {

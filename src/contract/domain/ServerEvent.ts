@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { InstallPhase, InstallStepName } from "./InstallState.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
+import { Operation } from "./Operation.ts"
 import { ShownProblem } from "./Problem.ts"
 import { Server, ServerStats } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
@@ -9,7 +10,7 @@ import { ServerStatus } from "./ServerStatus.ts"
 /** The topics of every stream (spec 5.1). */
 const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
 /** The topics that a stream has only if `topics` names them (spec 3.11). */
-const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem"])
+const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem", "operation"])
 
 export const Topic = Schema.Literals([...DefaultTopic.literals, ...OptInTopic.literals])
 export type Topic = typeof Topic.Type
@@ -65,6 +66,7 @@ export const ServerEvent = Schema.Union([
   message("install", InstallProgress),
   message("stats", ServerStats),
   message("expiring", Expiring),
-  message("problem", Schema.NullOr(ShownProblem))
+  message("problem", Schema.NullOr(ShownProblem)),
+  message("operation", Operation)
 ]).annotate({ identifier: "ServerEvent" })
 export type ServerEvent = typeof ServerEvent.Type

@@ -2,6 +2,7 @@ import { Data } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { RestrictedServer } from "../../contract/domain/Key.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
+import type { OperationChange } from "../../contract/domain/Operation.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { isOptIn, type Topic } from "../../contract/domain/ServerEvent.ts"
 
@@ -14,6 +15,8 @@ export interface EventFilter {
   readonly interval?: number
   /** Whether the caller may read a server with these facts. If absent, the caller reads every server. */
   readonly mayRead?: (server: RestrictedServer) => boolean
+  /** Whether the caller may see an operation. If absent, the caller sees all of the servers that it reads. */
+  readonly maySee?: (change: OperationChange) => boolean
 }
 
 /** Seconds between two `stats` events of a server, without `interval`. */
@@ -40,6 +43,8 @@ interface Content {
   /** Labels of the server at the time of the event. */
   readonly labels?: Labels | undefined
   readonly payload: unknown
+  /** Of the topic `operation`: the change, by which streams filter. */
+  readonly of?: OperationChange
   /** The server for `include=server`; null if unknown or unneeded. */
   readonly server: Server | null
 }
@@ -115,5 +120,6 @@ export const letsThrough = (
 
 export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>
   (filter.topics === undefined ? !event.isOptIn : filter.topics.has(event.topic)) &&
+  (event.of === undefined || filter.maySee === undefined || filter.maySee(event.of)) &&
   (event.interval === undefined || event.interval === intervalOf(filter)) &&
   letsThrough(filter, event)

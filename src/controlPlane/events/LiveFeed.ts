@@ -1,6 +1,7 @@
 import { Context, type Effect, Layer, type Scope } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
+import type { OperationChange } from "../../contract/domain/Operation.ts"
 import type { ServerStats } from "../../contract/domain/Server.ts"
 import type { InstallProgress } from "../../contract/domain/ServerEvent.ts"
 import type { EventFilter } from "./EncodedEvent.ts"
@@ -14,6 +15,7 @@ export type LiveNews = {
   readonly at: number
 } & (
   | { readonly topic: "install"; readonly payload: InstallProgress }
+  | { readonly topic: "operation"; readonly payload: OperationChange }
   /** Only streams with this `interval`, in seconds, get them. */
   | { readonly topic: "stats"; readonly payload: ServerStats; readonly interval: number }
 )

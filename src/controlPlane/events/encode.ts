@@ -24,7 +24,9 @@ const installProgress = ({ failure_reason, phase, steps = [] }: InstallState): I
 
 /** Returns the event of live news, with the cursor of the newest entry before it. */
 export const encodeLive = (news: LiveNews, cursor: number, server: Server | null): EncodedEvent => {
-  return new EncodedEvent({ ...news, cursor, isLive: true, server })
+  if (news.topic !== "operation") return new EncodedEvent({ ...news, cursor, isLive: true, server })
+  const { payload: change, ...same } = news
+  return new EncodedEvent({ ...same, cursor, isLive: true, server, payload: change.operation, of: change })
 }
 
 /**
@@ -56,6 +58,13 @@ export const encode = (entry: JournalEntry, server: Server | null = null): Encod
     }
     case "server:problem":
       return encoded("problem", change.server_id, change.payload)
+    case "server:operation":
+      return new EncodedEvent({
+        ...{ cursor, at, blueprint_id, labels, isLive: false, topic: "operation", server },
+        server_id: change.server_id,
+        payload: change.payload.operation,
+        of: change.payload
+      })
     default:
       return undefined
   }

@@ -7,6 +7,7 @@ import { admits, type RestrictedServer } from "../../contract/domain/Key.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { CurrentPrincipal, currentRestriction, KeyEnds } from "../http/Principal.ts"
 import { limitResponse } from "../http/rateLimit.ts"
+import { operationsOf } from "../http/rights.ts"
 import { sharedBytes } from "./Batch.ts"
 import { EventHub, type Subscription } from "./EventHub.ts"
 import { type EventQuery, eventQueryOf } from "./filter.ts"
@@ -90,17 +91,20 @@ const makeOpenStream = Effect.gen(function* () {
     const restriction = yield* currentRestriction
     const mayRead = (server: RestrictedServer) =>
       admits(restriction, server) && admits(restriction, summaries.facts(server.id) ?? server)
+    const caller = yield* CurrentPrincipal
+    const maySee = asked.filter.topics?.has("operation") === true ? operationsOf(caller) : undefined
     const query: EventQuery = {
       ...asked,
       filter: {
         ...asked.filter,
+        ...(maySee === undefined ? {} : { maySee }),
         ...(serverId === undefined ? {} : { serverIds: new Set([serverId]) }),
         ...(restriction === undefined ? {} : { mayRead })
       }
     }
     const cursor = typeof query.cursor === "number" ? query.cursor : undefined
     // A request that is refused must not end the stream that is open with its ticket.
-    const hasTicket = (yield* CurrentPrincipal)?.ticket !== undefined
+    const hasTicket = caller?.ticket !== undefined
     if (cursor !== undefined && hasTicket) yield* hub.checkCursor(cursor)
     const start = cursor ?? (yield* hub.position)
     const replaced = yield* tickets.open({ content: contentOf(query), start, cursor })

@@ -5,6 +5,7 @@ import { Forbidden, InvalidRequest } from "../../contract/domain/errors.ts"
 import { isWithin } from "../../contract/domain/Files.ts"
 import { PowerRight, type Right } from "../../contract/domain/Key.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
+import { type OperationChange, rightsOfKind } from "../../contract/domain/Operation.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
 
 /** Any right of a power action opens the routes of `power`, which then need the right of the action. */
@@ -53,6 +54,19 @@ export const requirePath = Effect.fnUntraced(function* (path: string) {
     hint: "Use a path below these folders, or a key without this limit."
   })
 })
+
+/**
+ * Returns which operations a key sees, of the servers that it reads (spec 11.3); nothing if it sees all.
+ */
+export const operationsOf = (caller: Principal | undefined) => {
+  const { key_id, paths, rights } = caller ?? {}
+  if (rights === undefined && paths === undefined) return undefined
+  return ({ created_by, operation }: OperationChange): boolean => {
+    const needed = rightsOfKind(operation.kind)?.see
+    const hasRight = rights === undefined || (needed !== undefined && rights.has(needed))
+    return hasRight && (paths === undefined || created_by === key_id)
+  }
+}
 
 /**
  * Checks the line that servers get before they are stopped.

@@ -6,12 +6,13 @@ import { Leadership } from "./Leadership.ts"
 import { AuditRepo } from "./repos/AuditRepo.ts"
 import { DeletedServerRepo } from "./repos/DeletedServerRepo.ts"
 import { IdempotencyRepo } from "./repos/IdempotencyRepo.ts"
+import { OperationRepo } from "./repos/OperationRepo.ts"
 import { ServerRepo } from "./repos/ServerRepo.ts"
 import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
 
 export interface RetentionOptions {
-  /** Age at which entries of the journal and responses to idempotent requests are deleted. Default: 24 hours. */
+  /** Age of entries of the journal, responses to idempotent requests, and ended operations. Default: 24 hours. */
   readonly maxAge?: Duration.Input
   /** Bound of the journal's entries. Default: 1,000,000. */
   readonly maxEntries?: number
@@ -28,8 +29,8 @@ const CHUNK = 5_000
 const DEFINITIONS = 1_000
 
 /**
- * Bounds the journal, the audit log, idempotency responses, tickets and records of deleted servers, and deletes
- * definitions that no server has, on the leader (spec 3).
+ * Bounds the journal, the audit log, idempotency responses, tickets, operations and records of deleted servers, and
+ * deletes definitions that no server has, on the leader (spec 3).
  */
 export const Retention = {
   layer: (options: RetentionOptions = {}) =>
@@ -40,6 +41,7 @@ export const Retention = {
         const audit = yield* AuditRepo
         const deleted = yield* DeletedServerRepo
         const idempotency = yield* IdempotencyRepo
+        const operations = yield* OperationRepo
         const servers = yield* ServerRepo
         const tickets = yield* TicketRepo
         const table = journalTable(yield* SqlClient.SqlClient)
@@ -62,6 +64,11 @@ export const Retention = {
             .write(audit.prune({ notBefore, maxBytes: auditBytes }, CHUNK))
             .pipe(Effect.repeat({ until: (pruned) => pruned === 0 }))
 
+        const pruneOperations = (notBefore: number) =>
+          store
+            .write(operations.prune(new Date(notBefore).toISOString()))
+            .pipe(Effect.repeat({ until: (pruned) => pruned === 0 }))
+
         let looked = ""
         const pruneDefinitions = Effect.gen(function* () {
           const { hashes, last } = yield* store.read(servers.unusedDefinitions(looked, DEFINITIONS))
@@ -77,6 +84,7 @@ export const Retention = {
           yield* pruneAudit(now - auditAge)
           yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
           yield* store.write(deleted.prune(now))
+          yield* pruneOperations(notBefore)
           yield* pruneDefinitions
         }).pipe(
           mayUseReserve,

@@ -28,6 +28,8 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
       const text = problemText(event.Data.payload)
       return text === "" ? ["can be started again", "offline"] : [text, "unknown"]
     }
+    case "operation":
+      return [`${event.Data.payload.kind} ${event.Data.payload.state}`, "offline"]
     case "stats":
       return ["measured", "offline"]
   }

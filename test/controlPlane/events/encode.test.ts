@@ -45,6 +45,25 @@ describe("spec 5.1: message shape", () => {
     assert.strictEqual(event.text, '{"Topic":"deleted","Data":{"server_id":"srv_1","payload":null}}')
   })
 
+  it("operation: the payload is the operation, without the key that began it", () => {
+    const operation = {
+      id: "o1",
+      kind: "files.pack",
+      server_id: ServerId.make("srv_1"),
+      state: "failed",
+      reason: "no room",
+      created_at: "2026-01-02T03:04:05.678Z",
+      finished_at: "2026-01-02T03:04:06.678Z"
+    } as const
+    const event = encoded({
+      topic: "server:operation",
+      server_id: operation.server_id,
+      payload: { operation, created_by: "k1" }
+    })
+    const payload = JSON.stringify(operation)
+    assert.strictEqual(event.text, `{"Topic":"operation","Data":{"server_id":"srv_1","payload":${payload}}}`)
+  })
+
   it("an internal change is not encoded as an event", () => {
     for (const change of [
       { topic: "server:created", server_id: ServerId.make("s"), payload: null },

@@ -9,6 +9,7 @@ import { IdempotencyRepo } from "../repos/IdempotencyRepo.ts"
 import { KeyRepo } from "../repos/KeyRepo.ts"
 import { MigrationRepo } from "../repos/MigrationRepo.ts"
 import { NodeRepo } from "../repos/NodeRepo.ts"
+import { OperationRepo } from "../repos/OperationRepo.ts"
 import { QuotaRepo } from "../repos/QuotaRepo.ts"
 import { RolloutRepo } from "../repos/RolloutRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
@@ -38,6 +39,7 @@ export const layerRepositories = Layer.mergeAll(
   IdempotencyRepo.layer,
   TicketRepo.layer,
   RolloutRepo.layer,
+  OperationRepo.layer,
   WebhookRepo.layer,
   AuditRepo.layer
 ).pipe(Layer.provideMerge(Journal.layer))

@@ -265,6 +265,29 @@ const rolloutTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   )`
 })
 
+/** Operations of servers. */
+const operationTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
+  const { id } = columnTypes(sql)
+  // request: null after the end. cancelling: why a running operation is to be cancelled.
+  yield* sql`CREATE TABLE operations (
+    id ${id} PRIMARY KEY NOT NULL,
+    kind TEXT NOT NULL,
+    server_id ${id} NOT NULL,
+    state TEXT NOT NULL,
+    request TEXT,
+    progress TEXT,
+    reason TEXT,
+    cancelling TEXT,
+    created_by ${id},
+    created_at TEXT NOT NULL,
+    finished_at TEXT
+  )`
+  yield* sql`CREATE INDEX operations_by_time ON operations (created_at, id)`
+  yield* sql`CREATE INDEX operations_by_server ON operations (server_id, created_at, id)`
+  yield* sql`CREATE INDEX operations_unfinished ON operations (server_id) WHERE finished_at IS NULL`
+  yield* sql`CREATE INDEX operations_by_end ON operations (finished_at, id) WHERE finished_at IS NOT NULL`
+})
+
 /** The journal, and webhooks with the place up to which each has delivered. */
 const eventTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { big, id } = columnTypes(sql)
@@ -304,7 +327,14 @@ const eventTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
 /** The schema of version 0.2.0. Columns with JSON are TEXT; columns that end in `_at` have RFC 3339 or milliseconds since the epoch. */
 export const schema = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
-  for (const tables of [serverTables, nodeTables, accessTables, rolloutTables, eventTables]) {
+  for (const tables of [
+    serverTables,
+    nodeTables,
+    accessTables,
+    rolloutTables,
+    operationTables,
+    eventTables
+  ]) {
     yield* tables(sql)
   }
 })

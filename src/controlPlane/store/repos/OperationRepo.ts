@@ -1,0 +1,158 @@
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import {
+  type EndState,
+  type OperationProgress,
+  OperationRecord,
+  shownOperation
+} from "../../../contract/domain/Operation.ts"
+import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { allOf, changes, Transaction, type Writing } from "../sql/Transaction.ts"
+
+/** Ended operations that are kept at most. */
+const MOST_ENDED = 10_000
+/** Ended operations that one round of the retention removes at most. */
+const PRUNED = 1_000
+
+const { progress, request } = OperationRecord.fields
+const OperationRow = Schema.Struct({
+  ...OperationRecord.fields,
+  request: Schema.NullOr(JsonColumn(request.members[0])),
+  progress: Schema.NullOr(JsonColumn(progress.members[0]))
+})
+const encode = writeRow(OperationRow)
+const encodeProgress = writeRow(JsonColumn(progress.members[0]))
+const readAll = readRows(OperationRow)
+const readOne = firstRow(OperationRow)
+const readCounts = firstRow(Schema.Struct({ total: IntColumn, own: IntColumn }))
+
+export interface OperationPage {
+  readonly server_id?: string
+  readonly kind?: string
+  readonly state?: string
+  /** Only the operations of this key. */
+  readonly created_by?: string
+  /** Only operations of these kinds. */
+  readonly kinds?: ReadonlyArray<string>
+  /** Only operations that are older than the one with this id. */
+  readonly after?: string
+  readonly limit: number
+}
+
+/** Operations (spec 11). Each change of a state is a journal entry of the same write. */
+export class OperationRepo extends Context.Service<OperationRepo>()("muster/store/OperationRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const unfinished = sql`finished_at IS NULL`
+
+    /** Adds the journal entry about a changed row. The transaction adds the facts of the server that `facts` finds. */
+    const announce = Effect.fnUntraced(function* (record: OperationRecord, server: OperationServer): Writing {
+      const { created_by, server_id } = record
+      const payload = { operation: shownOperation(record), created_by }
+      yield* (yield* Transaction).append({ topic: "server:operation", server_id, payload }, server)
+    })
+
+    /** Updates a row and announces it; returns it, unless no row has changed. */
+    const changed = Effect.fnUntraced(function* (
+      update: Statement.Statement<unknown>,
+      server: OperationServer
+    ): Writing<OperationRecord | undefined> {
+      const record = Option.getOrUndefined(yield* readOne(update))
+      if (record !== undefined) yield* announce(record, server)
+      return record
+    })
+
+    return {
+      insert: Effect.fn("OperationRepo.insert")(function* (
+        record: OperationRecord,
+        server: OperationServer
+      ): Writing {
+        yield* sql`INSERT INTO operations ${sql.insert(yield* encode(record))}`
+        yield* announce(record, server)
+      }),
+      /** The numbers of unfinished operations: of all servers, and of one. */
+      counts: (server_id: ServerId) =>
+        Effect.map(
+          readCounts(sql`SELECT COUNT(*) AS total,
+            COALESCE(SUM(CASE WHEN server_id = ${server_id} THEN 1 ELSE 0 END), 0) AS own
+            FROM operations WHERE ${unfinished}`),
+          Option.getOrElse(() => ({ total: 0, own: 0 }))
+        ),
+      find: (id: string) => readOne(sql`SELECT * FROM operations WHERE id = ${id}`),
+      /** Returns operations, newest first, unless no operation has the id `after`. */
+      list: Effect.fn("OperationRepo.list")(function* ({
+        after,
+        created_by,
+        kind,
+        kinds,
+        limit,
+        server_id,
+        state
+      }: OperationPage): Effect.fn.Return<ReadonlyArray<OperationRecord> | undefined, SqlError.SqlError> {
+        const last = sql`SELECT created_at, id FROM operations WHERE id = ${after ?? ""}`
+        if (after !== undefined && (yield* last).length === 0) return undefined
+        return yield* readAll(
+          sql`SELECT * FROM operations WHERE ${allOf(sql, [
+            server_id !== undefined && sql`server_id = ${server_id}`,
+            kind !== undefined && sql`kind = ${kind}`,
+            kinds !== undefined && (kinds.length === 0 ? sql`1 = 0` : sql.in("kind", kinds)),
+            state !== undefined && sql`state = ${state}`,
+            created_by !== undefined && sql`created_by = ${created_by}`,
+            after !== undefined && sql`(created_at, id) < (${last})`
+          ])} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
+        )
+      }),
+      unfinished: readAll(sql`SELECT * FROM operations WHERE ${unfinished} ORDER BY created_at, id`),
+      /** Begins a queued operation; nothing if it is not queued. */
+      run: (id: string, server: OperationServer) =>
+        changed(
+          sql`UPDATE operations SET state = 'running' WHERE id = ${id} AND state = 'queued' RETURNING *`,
+          server
+        ),
+      /** Saves the figures of a running operation, without a journal entry. */
+      saveProgress: Effect.fn("OperationRepo.saveProgress")(function* (
+        id: string,
+        figures: OperationProgress
+      ): Writing<boolean> {
+        return yield* changes(sql`UPDATE operations SET progress = ${yield* encodeProgress(figures)}
+          WHERE id = ${id} AND ${unfinished} RETURNING id`)
+      }),
+      /** Ends an unfinished operation; nothing if it has ended. */
+      end: (id: string, end: OperationEnd, server: OperationServer) =>
+        changed(
+          sql`UPDATE operations SET ${sql.update({ ...end, request: null })}
+            WHERE id = ${id} AND ${unfinished} RETURNING *`,
+          server
+        ),
+      /** Asks the leader to cancel an operation that runs; nothing if it does not run, or is being cancelled already. */
+      askToCancel: (id: string, reason: string, server: OperationServer) =>
+        changed(
+          sql`UPDATE operations SET cancelling = ${reason}
+            WHERE id = ${id} AND state = 'running' AND cancelling IS NULL RETURNING *`,
+          server
+        ),
+      /** Removes operations that have ended before a time (RFC 3339), and the oldest above the bound; returns how many. */
+      prune: Effect.fn("OperationRepo.prune")(function* (notBefore: string): Writing<number> {
+        const removed = yield* sql`DELETE FROM operations WHERE id IN (
+          SELECT id FROM operations WHERE finished_at < ${notBefore} LIMIT ${PRUNED}) RETURNING id`
+        const above = yield* sql`DELETE FROM operations WHERE id IN (
+          SELECT id FROM operations WHERE finished_at IS NOT NULL
+          ORDER BY finished_at DESC, id DESC LIMIT ${PRUNED} OFFSET ${MOST_ENDED}) RETURNING id`
+        return removed.length + above.length
+      })
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(OperationRepo, OperationRepo.make)
+}
+
+/** The facts of the server for the journal, if it exists. */
+type OperationServer = Parameters<Transaction["Service"]["append"]>[1]
+
+export interface OperationEnd {
+  readonly state: EndState
+  readonly reason: string | null
+  /** RFC 3339. */
+  readonly finished_at: string
+}
