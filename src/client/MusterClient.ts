@@ -6,6 +6,7 @@ import { type Calls, makeCalls } from "./calls.ts"
 import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { follow, list } from "./follow.ts"
 import { accept } from "./responses.ts"
+import { download, upload } from "./transfer.ts"
 import { waitUntil } from "./waitUntil.ts"
 
 export interface ClientOptions {
@@ -32,13 +33,16 @@ export interface MusterClientShape extends Calls {
   readonly follow: ReturnType<typeof follow>
   readonly waitUntil: ReturnType<typeof waitUntil>
   readonly console: (server: ServerId | string) => Effect.Effect<Console, ConsoleError, Scope.Scope>
+  readonly download: ReturnType<typeof download>
+  readonly upload: ReturnType<typeof upload>
 }
 
 /** Makes a client with the `HttpClient` and the WebSocket of its context. */
 export const makeClient = Effect.fnUntraced(function* (
   options: ClientOptions
 ): Effect.fn.Return<MusterClientShape, never, HttpClient.HttpClient | Socket.WebSocketConstructor> {
-  const calls = yield* makeCalls(yield* clientOf(options))
+  const http = yield* clientOf(options)
+  const calls = yield* makeCalls(http)
   const constructor = yield* Socket.WebSocketConstructor
   const console = openConsole(calls, options.baseUrl)
   return {
@@ -46,7 +50,9 @@ export const makeClient = Effect.fnUntraced(function* (
     list: list(calls),
     follow: follow(calls),
     waitUntil: waitUntil(calls),
-    console: (server) => Effect.provideService(console(server), Socket.WebSocketConstructor, constructor)
+    console: (server) => Effect.provideService(console(server), Socket.WebSocketConstructor, constructor),
+    download: download(http),
+    upload: upload(http)
   }
 })
 

@@ -14,4 +14,12 @@ export type { Calls } from "./calls.ts"
 export type { Console, ConsoleError, TimedLine } from "./console.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 export { type ClientOptions, MusterClient } from "./MusterClient.ts"
+export type {
+  DownloadOptions,
+  TransferError,
+  TransferProgress,
+  TransferredFile,
+  UploadBody,
+  UploadOptions
+} from "./transfer.ts"
 export { type WaitOptions, type WaitState, WaitTimedOut } from "./waitUntil.ts"

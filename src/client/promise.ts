@@ -1,5 +1,5 @@
 /** The client for programs without Effect: promises, async iterators, one class of errors. */
-import { Cause, Effect, Exit, Predicate, Redacted, Scope, Stream } from "effect"
+import { Cause, Data, Effect, Exit, Predicate, Redacted, Scope, Stream } from "effect"
 import { HttpClientError } from "effect/http"
 import type { HttpApiClient, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import type { CreationPlan } from "../contract/api/ServersGroup.ts"
@@ -11,11 +11,13 @@ import { type EndpointsOf, mapCalls, type NamedGroup, type RequestOf, type TopLe
 import type { Change, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 import { makeClient, Platform } from "./MusterClient.ts"
 import { isTransient } from "./responses.ts"
+import type { DownloadOptions, UploadOptions } from "./transfer.ts"
 import type { WaitOptions, WaitState } from "./waitUntil.ts"
 
 export { NodeId, ServerId } from "../contract/domain/Id.ts"
 export type { Server } from "../contract/domain/Server.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
+export type { DownloadOptions, TransferProgress, TransferredFile, UploadOptions } from "./transfer.ts"
 export type { WaitOptions, WaitState } from "./waitUntil.ts"
 
 /** A call that failed. It has the fields of an error body (spec 1.4). */
@@ -86,10 +88,13 @@ export interface CallOptions {
 const run = <A, E>(effect: Effect.Effect<A, E>, { signal }: CallOptions = {}): Promise<A> =>
   Effect.runPromiseExit(effect, signal === undefined ? {} : { signal }).then((exit) => {
     if (Exit.isSuccess(exit)) return exit.value
+    const failure = Cause.squash(exit.cause)
     return Promise.reject(
       signal?.aborted === true && Cause.hasInterrupts(exit.cause)
         ? signal.reason
-        : toError(Cause.squash(exit.cause))
+        : failure instanceof ContentsFailed
+          ? failure.reason
+          : toError(failure)
     )
   })
 
@@ -157,14 +162,33 @@ export type Muster = PlainCalls & {
   ) => Promise<Server>
   /** Opens the console of a server until it is closed or the signal is aborted. */
   readonly console: (server: ServerId | string, options?: CallOptions) => Promise<PromiseConsole>
+  /** Reads a file, and resumes where the connection breaks. */
+  readonly download: (
+    server: ServerId | string,
+    path: string,
+    options?: DownloadOptions & CallOptions
+  ) => AsyncIterable<Uint8Array>
+  /** Writes a file. A function makes its contents anew for each attempt. */
+  readonly upload: (
+    server: ServerId | string,
+    path: string,
+    contents: Contents,
+    options?: UploadOptions & CallOptions
+  ) => Promise<{ readonly created: boolean; readonly etag: string }>
 }
+
+/** The contents of an upload cannot be read: its promise rejects with the reason. */
+class ContentsFailed extends Data.TaggedError("ContentsFailed")<{ readonly reason: unknown }> {}
+
+/** The contents of an upload. */
+export type Contents = Blob | Uint8Array | string | (() => AsyncIterable<Uint8Array>)
 
 /** Makes the client of a service. Nothing is sent before the first call. */
 export const connect = (options: { readonly baseUrl: string; readonly key: string }): Muster => {
   const client = Effect.runSync(
     makeClient({ baseUrl: options.baseUrl, key: Redacted.make(options.key) }).pipe(Effect.provide(Platform))
   )
-  const { console, follow, list, waitUntil, ...calls } = client
+  const { console, download, follow, list, upload, waitUntil, ...calls } = client
   const own = {
     list: (wanted?: ListOptions, call?: CallOptions) => run(list(wanted), call),
     follow: ({ signal, ...wanted }: FollowOptions & CallOptions = {}) =>
@@ -174,6 +198,25 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
       state: WaitState,
       { signal, ...wanted }: WaitOptions & CallOptions = {}
     ) => run(waitUntil(server, state, wanted), signal === undefined ? {} : { signal }),
+    download: (
+      server: ServerId | string,
+      path: string,
+      { signal, ...wanted }: DownloadOptions & CallOptions = {}
+    ) => iterate(download(server, path, wanted), signal === undefined ? {} : { signal }),
+    upload: (
+      server: ServerId | string,
+      path: string,
+      contents: Contents,
+      { signal, ...wanted }: UploadOptions & CallOptions = {}
+    ) => {
+      const body =
+        typeof contents === "function"
+          ? Stream.suspend(() =>
+              Stream.fromAsyncIterable(contents(), (reason) => new ContentsFailed({ reason }))
+            )
+          : contents
+      return run(upload(server, path, body, wanted), signal === undefined ? {} : { signal })
+    },
     console: (server: ServerId | string, call: CallOptions = {}): Promise<PromiseConsole> => {
       const scope = Scope.makeUnsafe()
       const close = () => run(Scope.close(scope, Exit.void))

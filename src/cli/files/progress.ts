@@ -1,0 +1,111 @@
+/** The progress of transfers, in one line on standard error if that is a terminal. */
+import { Console, Effect, Schedule } from "effect"
+import { replaceHostile } from "../../contract/domain/NodeText.ts"
+import { elapsedMillis } from "../../shared/work/elapsed.ts"
+import { shortDuration } from "../shared/times.ts"
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"]
+
+/** Returns a number of bytes for people: `512 B`, `1.5 MiB`, `340 MiB`. */
+export const sizeText = (bytes: number): string => {
+  let unit = 0
+  let value = bytes
+  while (value >= 1023.5 && unit < UNITS.length - 1) {
+    value /= 1024
+    unit++
+  }
+  return `${unit > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`
+}
+
+export interface Snapshot {
+  /** The file that began last. */
+  readonly name: string
+  readonly files: number
+  /** Bytes; `total` if it is known. */
+  readonly done: number
+  readonly total: number | undefined
+  /** Bytes a second. */
+  readonly rate: number
+}
+
+/** Returns the line of a progress, which fits `width` columns: a long name loses its beginning. */
+export const progressText = ({ done, files, name, rate, total }: Snapshot, width: number): string => {
+  const isPart = total !== undefined && total > 0
+  const left = isPart && rate > 0 && done < total ? [`${shortDuration((total - done) / rate)} left`] : []
+  const figures = [
+    ...(files > 1 ? [`${files} files`] : []),
+    isPart
+      ? `${sizeText(done)} of ${sizeText(total)}  ${Math.floor((100 * Math.min(done, total)) / total)}%`
+      : sizeText(done),
+    `${sizeText(rate)}/s`,
+    ...left
+  ].join("  ")
+  const room = width - figures.length - 2
+  const characters = [...replaceHostile(name, "?")]
+  const shown = characters.length <= room ? characters : ["…", ...characters.slice(-Math.max(0, room - 1))]
+  return room < 2 ? figures.slice(0, Math.max(0, width)) : `${shown.join("")}  ${figures}`
+}
+
+interface Sample {
+  readonly at: number
+  readonly done: number
+}
+
+const WINDOW_MILLIS = 5000
+
+/** Adds a sample and drops those that are too old to count; the first and the last one give the rate. */
+export const sampled = (samples: ReadonlyArray<Sample>, next: Sample): ReadonlyArray<Sample> => [
+  ...samples.filter(({ at }) => next.at - at <= WINDOW_MILLIS),
+  next
+]
+
+export const rateOf = (samples: ReadonlyArray<Sample>): number => {
+  const [first] = samples
+  const last = samples.at(-1)
+  if (first === undefined || last === undefined || last.at <= first.at) return 0
+  return Math.max(0, (1000 * (last.done - first.done)) / (last.at - first.at))
+}
+
+export interface Progress {
+  /** A file begins. @param total bytes of all that is transferred, if they are known */
+  readonly begin: (name: string, total?: number) => void
+  /** Bytes were transferred; a negative number if a file begins again. */
+  readonly moved: (bytes: number) => void
+  /** Prints a note above the line. */
+  readonly say: (text: string) => Effect.Effect<void>
+}
+
+const CLEAR = "\r\u001b[K"
+
+const WIDTH = 80
+
+/** Runs transfers and shows their progress. If standard error is no terminal, only notes are printed. */
+export const withProgress = <A, E, R>(use: (progress: Progress) => Effect.Effect<A, E, R>) =>
+  Effect.gen(function* () {
+    const { stderr } = process
+    const isShown = stderr.isTTY === true
+    let now: Omit<Snapshot, "rate"> = { name: "", files: 0, done: 0, total: undefined }
+    let samples: ReadonlyArray<Sample> = []
+    const clear = Effect.sync(() => {
+      if (isShown) stderr.write(CLEAR)
+    })
+    const draw = Effect.map(elapsedMillis, (at) => {
+      if (now.files === 0) return
+      samples = sampled(samples, { at, done: now.done })
+      const width = (stderr.columns ?? WIDTH) - 1
+      stderr.write(`${CLEAR}${progressText({ ...now, rate: rateOf(samples) }, width)}`)
+    })
+    if (isShown) {
+      yield* Effect.addFinalizer(() => clear)
+      yield* Effect.forkScoped(Effect.repeat(draw, Schedule.spaced("200 millis")))
+    }
+    return yield* use({
+      begin: (name, total) => {
+        now = { ...now, name, total, files: now.files + 1 }
+      },
+      moved: (bytes) => {
+        now = { ...now, done: now.done + bytes }
+      },
+      say: (text) => Effect.andThen(clear, Console.error(text))
+    })
+  }).pipe(Effect.scoped)

@@ -1,0 +1,310 @@
+/** Contents of files, in both directions, whose connections may break (spec 10.3). */
+import { type Duration, Effect, Schedule, Schema, Stream } from "effect"
+import {
+  HttpBody,
+  type HttpClient,
+  HttpClientError,
+  HttpClientRequest,
+  type HttpClientResponse
+} from "effect/http"
+import {
+  BadRequest,
+  BodyTooLarge,
+  Conflict,
+  Forbidden,
+  InsufficientStorage,
+  InternalError,
+  InvalidRequest,
+  NodeFailure,
+  NotFound,
+  PreconditionFailed,
+  RangeNotSatisfiable,
+  TimedOut,
+  TooManyRequests,
+  Unauthorized,
+  Unavailable
+} from "../contract/domain/errors.ts"
+import type { ServerId } from "../contract/domain/Id.ts"
+import { backoff, makePause } from "../shared/work/backoff.ts"
+import { isTransient, unexpected } from "./responses.ts"
+
+/** Why the service refuses a transfer. */
+const decodeRefusal = Schema.decodeUnknownEffect(
+  Schema.fromJsonString(
+    Schema.Union([
+      BadRequest,
+      Unauthorized,
+      Forbidden,
+      NotFound,
+      Conflict,
+      PreconditionFailed,
+      BodyTooLarge,
+      RangeNotSatisfiable,
+      InvalidRequest,
+      TooManyRequests,
+      InternalError,
+      NodeFailure,
+      Unavailable,
+      TimedOut,
+      InsufficientStorage
+    ])
+  )
+)
+
+type Refusal = Effect.Success<ReturnType<typeof decodeRefusal>>
+
+export type TransferError = Refusal | HttpClientError.HttpClientError
+
+/** Bytes that were transferred; `total` if it is known. */
+export interface TransferProgress {
+  readonly done: number
+  readonly total: number | undefined
+}
+
+/** A file at the time of its transfer. */
+export interface TransferredFile {
+  /** Changes with each write of the file; for {@link UploadOptions.ifMatch}. */
+  readonly etag: string
+  /** Bytes of the whole file, if they are known. */
+  readonly size: number | undefined
+}
+
+export interface DownloadOptions {
+  /** The first byte, from 0. */
+  readonly start?: number
+  /** The last byte; default: that of the file. */
+  readonly end?: number
+  /** Fails with `PreconditionFailed` if the file has another tag. */
+  readonly etag?: string
+  /** Called once, before the first byte. */
+  readonly onStart?: (file: TransferredFile) => void
+  readonly onProgress?: (progress: TransferProgress) => void
+  /** The time without a byte after which a connection counts as dead; default 70 s: the service ends one after 60 s. */
+  readonly silence?: Duration.Input
+}
+
+export interface UploadOptions {
+  /** Fails with `PreconditionFailed` if the file has another tag. */
+  readonly ifMatch?: string
+  /** `*`: fails with `PreconditionFailed` if the file exists. */
+  readonly ifNoneMatch?: "*"
+  /** Permissions in octal digits; default: those of the file, or 0644. */
+  readonly mode?: string
+  /** Bytes of a stream, if they are known: a file that cannot fit is refused before it is sent. */
+  readonly size?: number
+  /** Browsers do not show the progress of a `Blob`: it is reported once, at the end. */
+  readonly onProgress?: (progress: TransferProgress) => void
+}
+
+/** Attempts in a row of which none transfers anything. */
+const ATTEMPTS = 5
+
+const retries = backoff({ first: "200 millis", longest: "10 seconds" })
+
+const contentOf = (server: ServerId | string) => `/api/servers/${encodeURIComponent(server)}/files/content`
+
+const refused = (response: HttpClientResponse.HttpClientResponse): Effect.Effect<never, TransferError> =>
+  Effect.flatMap(response.text, decodeRefusal).pipe(
+    Effect.catchIf(Schema.isSchemaError, () =>
+      Effect.fail(unexpected(response, `status ${response.status} without an error body`))
+    ),
+    Effect.flatMap((refusal) => Effect.fail(refusal))
+  )
+
+const isOfTransport = (error: unknown) => HttpClientError.isHttpClientError(error) && isTransient(error)
+
+const changed = () =>
+  new PreconditionFailed({
+    detail: "the file changed while it was read",
+    hint: "Read the file again from its start."
+  })
+
+/** A weak tag, as of a proxy that compresses, says nothing about bytes. */
+const isStrong = (etag: string) => etag.startsWith('"')
+
+const RANGE = /^bytes (\d{1,16})-(\d{1,16})\/(\d{1,16})$/
+
+interface Opened {
+  readonly file: TransferredFile
+  /** The last byte that is sent, unless the length is unknown. */
+  readonly last: number | undefined
+}
+
+/** Reads the head of a response to a request for the bytes from `at`. */
+const opened = Effect.fnUntraced(function* (
+  response: HttpClientResponse.HttpClientResponse,
+  at: number,
+  expected: string | undefined
+): Effect.fn.Return<Opened, TransferError> {
+  const { headers, status } = response
+  if (status !== 200 && status !== 206) return yield* refused(response)
+  const { etag = "" } = headers
+  if (expected !== undefined && etag !== expected) return yield* changed()
+  if (status === 206) {
+    const [, first, last, size] = RANGE.exec(headers["content-range"] ?? "") ?? []
+    if (Number(first) !== at) {
+      return yield* unexpected(response, `other bytes than those from ${at}: ${headers["content-range"]}`)
+    }
+    return { file: { etag, size: Number(size) }, last: Number(last) }
+  }
+  if (at > 0) return yield* unexpected(response, `the whole file in place of the bytes from ${at}`)
+  const length = headers["content-encoding"] === undefined ? headers["content-length"] : undefined
+  const size = length === undefined ? undefined : Number(length)
+  return { file: { etag, size }, last: size === undefined ? undefined : size - 1 }
+})
+
+/**
+ * Reads a file. A connection that breaks is opened again where it broke, as long as each few attempts bring bytes.
+ * @error NotFound            the server or the file does not exist
+ * @error Conflict            the path is a folder, a link or no file, or the server is moved or installed
+ * @error PreconditionFailed  the file changed: the bytes so far are those of the earlier one
+ * @error RangeNotSatisfiable the file has no byte `start`
+ */
+export const download =
+  (http: HttpClient.HttpClient) =>
+  (
+    server: ServerId | string,
+    path: string,
+    { end, etag, onProgress, onStart, silence = "70 seconds", start = 0 }: DownloadOptions = {}
+  ): Stream.Stream<Uint8Array, TransferError> =>
+    Stream.unwrap(
+      Effect.gen(function* () {
+        let at = start
+        let known: Opened | undefined
+        let isDone = false
+        let breaks = 0
+        let pause = yield* makePause(retries)
+
+        const request = () => {
+          const expected = known?.file.etag ?? etag
+          const isPart = at > 0 || end !== undefined
+          return HttpClientRequest.get(contentOf(server), {
+            urlParams: { path },
+            headers: {
+              // Ranges count the bytes of the file.
+              "accept-encoding": "identity",
+              ...(isPart ? { range: `bytes=${at}-${end ?? known?.last ?? ""}` } : {}),
+              ...(isPart && expected !== undefined ? { "if-range": expected } : {})
+            }
+          })
+        }
+        const open = Effect.gen(function* () {
+          const response = yield* http.execute(request())
+          const now = yield* opened(response, at, known?.file.etag ?? etag)
+          if (known === undefined) onStart?.(now.file)
+          known = known ?? now
+          const { last } = known
+          let chunks = 0
+          return response.stream.pipe(
+            Stream.timeout(silence),
+            Stream.tap((chunk) => {
+              at += chunk.length
+              onProgress?.({ done: at - start, total: last === undefined ? undefined : last + 1 - start })
+              // Not the first chunk: a connection that breaks at once must not be opened without a pause.
+              if (++chunks !== 2) return Effect.void
+              breaks = 0
+              return Effect.map(makePause(retries), (renewed) => {
+                pause = renewed
+              })
+            }),
+            Stream.concat(Stream.suspend(() => (isWhole() ? Stream.empty : Stream.fail(cut(response)))))
+          )
+        })
+        const isWhole = () => {
+          isDone = known !== undefined && (known.last === undefined || at > known.last)
+          return isDone
+        }
+        const mayResume = (error: TransferError) => {
+          const isOpen = known !== undefined
+          if (isOpen && !(known?.last !== undefined && isStrong(known.file.etag))) return false
+          return (isOpen ? isTransient(error) : isOfTransport(error)) && ++breaks < ATTEMPTS
+        }
+        return Stream.unwrap(open).pipe(
+          Stream.catchIf(mayResume, () => (isWhole() ? Stream.empty : Stream.fromEffectDrain(pause))),
+          Stream.repeat(Schedule.while(Schedule.forever, () => Effect.succeed(!isDone)))
+        )
+      })
+    )
+
+/** The connection ended before the last byte. */
+const cut = (response: HttpClientResponse.HttpClientResponse) =>
+  new HttpClientError.HttpClientError({
+    reason: new HttpClientError.TransportError({
+      request: response.request,
+      description: "the connection ended before the last byte"
+    })
+  })
+
+/** The contents of an upload. A stream runs again for each attempt. */
+export type UploadBody<E> = Stream.Stream<Uint8Array, E> | Blob | Uint8Array | string
+
+const TYPE = "application/octet-stream"
+
+const isBlob = (body: unknown): body is Blob => typeof Blob !== "undefined" && body instanceof Blob
+
+/**
+ * Writes a file, which replaces the one at this path once all bytes are on the disk of its node. After a break of the
+ * connection, the file is sent again from its start, unless the write has a condition: it may have been done.
+ * @error PreconditionFailed  the condition does not hold
+ * @error InsufficientStorage the file does not fit; the earlier one stays
+ * @error Conflict            the path is a folder, or leads through a link
+ * @error Forbidden           the key or the blueprint allows no write there
+ */
+export const upload = (http: HttpClient.HttpClient) =>
+  Effect.fn("MusterClient.upload")(function* <E = never>(
+    server: ServerId | string,
+    path: string,
+    body: UploadBody<E>,
+    { ifMatch, ifNoneMatch, mode, onProgress, size }: UploadOptions = {}
+  ) {
+    let failure: { readonly error: E } | undefined
+    /** The body, which reports its progress and its own failure. */
+    const sent = (): HttpBody.HttpBody => {
+      if (typeof body === "string") return HttpBody.text(body, TYPE)
+      if (body instanceof Uint8Array) return HttpBody.uint8Array(body, TYPE)
+      if (isBlob(body)) return HttpBody.raw(body, { contentType: TYPE, contentLength: body.size })
+      let done = 0
+      const counted = body.pipe(
+        Stream.tap((chunk) =>
+          Effect.sync(() => {
+            done += chunk.length
+            onProgress?.({ done, total: size })
+          })
+        ),
+        Stream.tapError((error) =>
+          Effect.sync(() => {
+            failure = { error }
+          })
+        )
+      )
+      return HttpBody.stream(counted, TYPE, size)
+    }
+    const request = Effect.suspend(() =>
+      http.execute(
+        HttpClientRequest.put(contentOf(server), {
+          urlParams: { path, ...(mode === undefined ? {} : { mode }) },
+          body: sent(),
+          headers: {
+            ...(ifMatch === undefined ? {} : { "if-match": ifMatch }),
+            ...(ifNoneMatch === undefined ? {} : { "if-none-match": ifNoneMatch })
+          }
+        })
+      )
+    )
+    const isRepeatable = ifMatch === undefined && ifNoneMatch === undefined
+    const response = yield* request.pipe(
+      Effect.retry({
+        schedule: retries,
+        times: ATTEMPTS - 1,
+        while: (error) => isRepeatable && failure === undefined && isOfTransport(error)
+      }),
+      Effect.catch(
+        (error): Effect.Effect<never, HttpClientError.HttpClientError | E> =>
+          Effect.fail(failure === undefined ? error : failure.error)
+      )
+    )
+    const { headers, status } = response
+    if (status !== 201 && status !== 204) return yield* refused(response)
+    if (isBlob(body)) onProgress?.({ done: body.size, total: body.size })
+    return { created: status === 201, etag: headers.etag ?? "" }
+  })
