@@ -29,6 +29,7 @@ const service = Muster.layer(
           }
         }
       }),
+      "ruled.yml": blueprintFile("ruled", "game", { rest: { files: { deny: ["*.key"], mounts: "hidden" } } }),
       "patched.yml": blueprintFile("patched", "game", { server: { configs: { "game.properties": patch } } }),
       "swappy.yml": blueprintFile("swappy", "game", {
         server: { limits: { swap: 4096, oom_disabled: true } }
@@ -90,6 +91,40 @@ layer(service, options)("overrides of keys without full rights", (it) => {
           undeclared("SMUGGLED")
         )
         yield* expectStatus(admin, 200, "DELETE", `/api/servers/${id}?force=true`)
+      })
+    )
+  })
+
+  describe("spec 10.4: rules of blueprints", () => {
+    it.effect("no override sets the rules of files, and all keep them", () =>
+      Effect.gen(function* () {
+        const admin = yield* Muster
+        const operator = yield* keyed("Operator", every)
+        const id = yield* create(admin, "ruled")
+        const path = `/api/servers/${id}`
+        const overrides = { files: { deny: [] } }
+        for (const key of [admin, operator]) {
+          assertError(yield* key.request("PATCH", path, { body: { overrides } }), 422, /files/)
+          const body = { blueprint_id: "ruled", overrides }
+          assertError(yield* key.request("POST", "/api/servers", { body }), 422, /files/)
+        }
+        const other = { software: "spy" }
+        const dryRun = { body: { blueprint_id: "ruled", overrides: other } }
+        const { json: planned } = yield* expectStatus(
+          operator,
+          200,
+          "POST",
+          "/api/servers?dry_run=true",
+          dryRun
+        )
+        const files = { deny: ["*.key"], mounts: "hidden" }
+        assert.deepInclude(planned.definition, { software: "spy", files })
+        yield* expectStatus(operator, 200, "PATCH", path, { body: { overrides: other } })
+        const { json: upgrade } = yield* expectStatus(operator, 200, "POST", `${path}/upgrade`, {
+          body: { dry_run: true }
+        })
+        assert.deepStrictEqual(upgrade.changes, [])
+        yield* expectStatus(admin, 200, "DELETE", `${path}?force=true`)
       })
     )
   })

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { PortName } from "./Allocation.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
+import { FileRules } from "./Files.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
 import { TimeText } from "./nowText.ts"
@@ -99,6 +100,7 @@ export const Blueprint = Schema.Struct({
   state: Schema.NullOr(BlueprintState),
   /** Variables that overrides may set although they change how programs run: names, or prefixes that end with `*`. */
   env_allow: Schema.Array(Schema.String),
+  files: Schema.optionalKey(FileRules),
   save: Schema.Boolean,
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
@@ -115,6 +117,7 @@ export const BlueprintView = Schema.Struct({
     limits: Limits
   }),
   state: Schema.NullOr(BlueprintState),
+  files: Schema.optionalKey(FileRules),
   save: Schema.Boolean,
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
@@ -128,6 +131,7 @@ export const MixinView = Schema.Struct({
   extends: Schema.Array(Schema.String),
   server: Schema.Record(Schema.String, Schema.Json),
   state: Schema.NullOr(BlueprintState),
+  files: Schema.optionalKey(FileRules),
   annotations: Schema.Record(Schema.String, Schema.Json),
   mixin: Schema.Struct({ id: Schema.String, description: Schema.String })
 }).annotate({ identifier: "Mixin" })

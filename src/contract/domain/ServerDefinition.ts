@@ -2,6 +2,7 @@ import { Schema, Struct } from "effect"
 import { PortName } from "./Allocation.ts"
 import { Copy, Mount, PlacementRule, RestartRule, Volume } from "./Blueprint.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
+import { FileRules } from "./Files.ts"
 import { Limits } from "./Limits.ts"
 import { RuntimeKind } from "./Node.ts"
 import { RunPriority, RunRule } from "./Run.ts"
@@ -25,6 +26,7 @@ export const ServerDefinition = Schema.Struct({
   mounts: Schema.Array(Mount),
   copy: Schema.Array(Copy),
   env: Schema.Record(Schema.String, Schema.String),
+  files: Schema.optionalKey(FileRules),
   runtimes: Schema.Array(RuntimeKind),
   placement: PlacementRule,
   restart: RestartRule,

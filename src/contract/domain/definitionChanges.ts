@@ -62,6 +62,7 @@ const needsOf = (
 ): Needs => {
   switch (top) {
     case "blueprint_id":
+    case "files":
     case "placement":
     case "priority":
     case "restart":
@@ -144,14 +145,15 @@ export const scriptHash = ({ image, install_script, runtimes }: ServerDefinition
 /** Returns a definition with those values of another that take effect at once. */
 export const withImmediate = (definition: ServerDefinition, next: ServerDefinition): ServerDefinition => {
   const { stop_timeout: _, ...process } = definition.process
-  const { priority: __, run: ___, ...kept } = definition
-  const { blueprint_id, placement, priority, restart, run, save } = next
+  const { files: __, priority: ___, run: ____, ...kept } = definition
+  const { blueprint_id, files, placement, priority, restart, run, save } = next
   const { stop_timeout } = next.process
   return {
     ...kept,
     blueprint_id,
     placement,
     restart,
+    ...(files === undefined ? {} : { files }),
     ...(run === undefined ? {} : { run }),
     ...(priority === undefined ? {} : { priority }),
     save,

@@ -2,15 +2,17 @@
 import { Result, type Schema } from "effect"
 import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../../contract/domain/Blueprint.ts"
 import { tooMuch } from "../../contract/domain/environment.ts"
+import type { FileRules } from "../../contract/domain/Files.ts"
 import { patchConflicts, planFiles } from "../../contract/domain/filePlan.ts"
 import type { Written } from "./parse/decode.ts"
 import { type BlueprintFile, type Composable, configsOf, type MixinFile, stateOf } from "./parse/files.ts"
+import { tooManyPatterns } from "./parse/parseBlueprint.ts"
 import type { ServerPart } from "./parse/parseServer.ts"
 import { type StatePart, variablesOf } from "./parse/parseState.ts"
 import { type Origin, type Position, type Problem, printable } from "./parse/problem.ts"
 import { unknownPorts } from "./placeholders.ts"
 
-const nothing: Composable = { server: {}, state: null, annotations: {} }
+const nothing: Composable = { server: {}, state: null, files: {}, annotations: {} }
 
 /** The reason why a composition fails: the cause and the ids that lead to it. */
 interface Failure {
@@ -99,7 +101,7 @@ export const compose = (
     included.reduce((all, one) => merge(all, one.parts), nothing),
     file
   )
-  const { annotations, server, state } = parts
+  const { annotations, files, server, state } = parts
   const { software, version } = server
   if (software === undefined || version === undefined) {
     const cause = `\`server.${software === undefined ? "software" : "version"}\` is missing`
@@ -111,6 +113,10 @@ export const compose = (
   }
   const much = tooMuch(variablesOf(state?.env ?? {}))
   if (much !== undefined) return fail(file.at, `\`state.env\` with its mixins: ${much}`, [])
+  for (const list of ["deny", "read_only"] as const) {
+    const many = tooManyPatterns(files[list] ?? [])
+    if (many !== undefined) return fail(file.at, `\`files.${list}\` with its mixins: ${many}`, [])
+  }
   const conflicts = conflictsOf(file, included, parts)
   if (conflicts.length > 0) return Result.fail(conflicts)
   const unknown = unknownPortsOf(file, parts)
@@ -132,6 +138,7 @@ export const compose = (
     ...(server.priority === undefined ? {} : { priority: server.priority }),
     state: state === null ? null : stateOf(state),
     env_allow: state?.env_allow ?? [],
+    ...(Object.keys(files).length === 0 ? {} : { files }),
     save: file.save,
     ...(file.start === undefined ? {} : { start: file.start }),
     annotations
@@ -162,6 +169,7 @@ const unknownPortsOf = (file: BlueprintFile, { server, state }: Composable): Rea
 export const merge = (earlier: Composable, later: Composable): Composable => ({
   server: mergeServer(earlier.server, later.server),
   state: mergeState(earlier.state, later.state),
+  files: mergeFiles(earlier.files, later.files),
   annotations: { ...earlier.annotations, ...later.annotations }
 })
 
@@ -190,6 +198,18 @@ const mergeState = (earlier: StatePart | null, later: StatePart | null): StatePa
 const append = <A>(earlier: ReadonlyArray<A>, later: ReadonlyArray<A>): ReadonlyArray<A> => [
   ...new Set([...earlier, ...later])
 ]
+
+/** Adds patterns, so that no blueprint loses one of its mixins. The rest is replaced. */
+const mergeFiles = (earlier: FileRules, later: FileRules): FileRules => {
+  const deny = append(earlier.deny ?? [], later.deny ?? [])
+  const read_only = append(earlier.read_only ?? [], later.read_only ?? [])
+  const { deny: _, read_only: __, ...others } = { ...earlier, ...later }
+  return {
+    ...(deny.length === 0 ? {} : { deny }),
+    ...(read_only.length === 0 ? {} : { read_only }),
+    ...others
+  }
+}
 
 /** `/world` and `world` are the same place. */
 const identity = (volume: Volume): string => `${volume.name}:${volume.target.replace(/^\//, "")}`

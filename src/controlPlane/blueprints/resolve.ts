@@ -103,6 +103,7 @@ export const resolve = (
     ...files,
     copy,
     env: env.env,
+    ...(blueprint.files === undefined ? {} : { files: blueprint.files }),
     runtimes: software.runtimes,
     placement: blueprint.placement,
     restart: save ? restart : { ...restart, on_crash: false },

@@ -26,13 +26,14 @@ export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): Blue
     limits: blueprint.limits
   },
   state: blueprint.state,
+  ...(blueprint.files === undefined ? {} : { files: blueprint.files }),
   save: blueprint.save,
   ...(blueprint.start === undefined ? {} : { start: blueprint.start }),
   annotations: blueprint.annotations
 })
 
 export const mixinView = (mixin: MixinFile): MixinView => {
-  const { annotations, description, id, state } = mixin
+  const { annotations, description, files, id, state } = mixin
   const { configs, ...server } = mixin.server
   return {
     id,
@@ -40,6 +41,7 @@ export const mixinView = (mixin: MixinFile): MixinView => {
     extends: mixin.extends.map((parent) => parent.id),
     server: configs === undefined ? server : { ...server, configs: configsOf(mixin.server) },
     state: state === null ? null : stateOf(state),
+    ...(Object.keys(files).length === 0 ? {} : { files }),
     annotations,
     mixin: { id, description }
   }

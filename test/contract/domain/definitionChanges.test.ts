@@ -40,6 +40,16 @@ const definitions: fc.Arbitrary<ServerDefinition> = fc
     volumes: fc.array(volume, { maxLength: 2 }),
     runtimes: fc.subarray(["docker" as const, "process" as const], { minLength: 1 }),
     save: fc.boolean(),
+    files: fc.option(
+      fc.record(
+        {
+          deny: fc.array(text, { maxLength: 2 }),
+          mounts: fc.constantFrom("hidden" as const, "read" as const)
+        },
+        { requiredKeys: [] }
+      ),
+      { nil: undefined }
+    ),
     install_script: script.map((run) =>
       run === undefined
         ? null
@@ -207,6 +217,10 @@ describe("spec 3.12: the changes between two definitions", () => {
       }).map(([, needs]) => needs),
       ["nothing", "nothing", "nothing", "nothing"]
     )
+    assert.deepStrictEqual(changesTo({ files: { deny: ["*.key"], mounts: "read" } }), [
+      ["files.deny", "nothing"],
+      ["files.mounts", "nothing"]
+    ])
     const shared = { name: "maps", source: "maps", target: "maps", mode: "rw" as const }
     assert.deepStrictEqual(changesTo({ volumes: [shared] }), [["volumes", "restart"]])
     assert.deepStrictEqual(changesTo({ volumes: [{ ...shared, mode: "cow" }] }), [

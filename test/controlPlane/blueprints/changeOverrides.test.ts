@@ -87,6 +87,16 @@ describe("spec 3.4: overrides", () => {
     )
   })
 
+  it("spec 10.4: no change of overrides changes the rules of files, whatever today's blueprint has", () => {
+    const files = { deny: ["*.key"], volumes: "read" } as const
+    fc.assert(
+      fc.property(overrides, changes, (before, change) => {
+        const after = changed(before, { ...definedBy(before), files }, change)
+        assert.deepStrictEqual(after.definition.files, files)
+      })
+    )
+  })
+
   it("the same change again changes nothing", () => {
     fc.assert(
       fc.property(overrides, changes, (before, change) => {

@@ -3,6 +3,7 @@ import { Result } from "effect"
 import * as fc from "fast-check"
 import type { Blueprint, BlueprintState, Volume } from "../../../src/contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../src/contract/domain/ConfigPatch.ts"
+import type { FileRules } from "../../../src/contract/domain/Files.ts"
 import { compose, flattenMixins } from "../../../src/controlPlane/blueprints/compose.ts"
 import type { Written } from "../../../src/controlPlane/blueprints/parse/decode.ts"
 import type { BlueprintFile, MixinFile, Reference } from "../../../src/controlPlane/blueprints/parse/files.ts"
@@ -15,11 +16,12 @@ const refs = (ids: ReadonlyArray<string>): ReadonlyArray<Reference> =>
 interface Parts {
   readonly server?: Omit<ServerPart, "configs"> & { readonly configs?: ConfigPatches }
   readonly state?: Partial<BlueprintState> & { readonly env_allow?: ReadonlyArray<string> }
+  readonly files?: FileRules
   readonly annotations?: Record<string, string>
 }
 
 /** Gives every entry its own line. */
-const partsOf = (file: string, { annotations = {}, server = {}, state }: Parts) => {
+const partsOf = (file: string, { annotations = {}, files = {}, server = {}, state }: Parts) => {
   let line = 10
   const written = <A>(value: A): Written<A> => ({ value, at: { file, line: line++, column: 5 } })
   const { configs, ...others } = server
@@ -36,6 +38,7 @@ const partsOf = (file: string, { annotations = {}, server = {}, state }: Parts) 
             env: state.env ?? {},
             env_allow: state.env_allow ?? []
           },
+    files,
     annotations
   }
 }
@@ -240,6 +243,29 @@ describe("spec 4.3: composition", () => {
     assert.strictEqual(Object.keys(success(game(56), mixins).state?.env ?? {}).length, 256)
     assert.deepStrictEqual(failures(game(57), mixins), [
       "game.yml:1:18: `state.env` with its mixins: expected at most 256 variables, found 257: game"
+    ])
+  })
+
+  it("spec 10.4: patterns of files are added, each once; volumes and mounts are replaced", () => {
+    const mixins = [
+      mixin("base", [], { files: { deny: ["*.key"], volumes: "write" } }),
+      mixin("left", ["base"], { files: { deny: ["ops.json"], read_only: ["*.jar"], mounts: "read" } }),
+      mixin("right", ["base"], { files: { deny: [], volumes: "read" } })
+    ]
+    const filesOf = (includes: ReadonlyArray<string>, files: FileRules = {}) =>
+      success(blueprint(includes, { server: runs, files }), mixins).files
+    assert.deepStrictEqual(filesOf(["left", "right"], { deny: ["/world"], mounts: "hidden" }), {
+      deny: ["*.key", "ops.json", "/world"],
+      read_only: ["*.jar"],
+      volumes: "read",
+      mounts: "hidden"
+    })
+    assert.deepStrictEqual(filesOf(["base"]), { deny: ["*.key"], volumes: "write" })
+    assert.isUndefined(filesOf([], { deny: [], read_only: [] }))
+    const many = Array.from({ length: 100 }, (_, index) => `f${index}`)
+    assert.strictEqual(filesOf(["base"], { deny: many.slice(1) })?.deny?.length, 100)
+    assert.deepStrictEqual(failures(blueprint(["base"], { server: runs, files: { deny: many } }), mixins), [
+      "game.yml:1:18: `files.deny` with its mixins: expected at most 100 patterns, found 101: game"
     ])
   })
 

@@ -196,14 +196,17 @@ describe("spec 3.4: overrides, then the blueprint, then the software", () => {
     assert.match(refused({ env: { A: "ü".repeat(16_385) } }), /^overrides\.env\.A: .*at most 32768 bytes/)
   })
 
-  it("env is merged; state, placement, ports and process are taken unchanged", () => {
+  it("env is merged; state, files, placement, ports and process are taken unchanged", () => {
     const state = {
       volumes: [{ name: "w", source: "s", target: "/w", mode: "cow" as const }],
       mounts: [{ source: "/a", target: "/b", mode: "ro" as const }],
       copy: [{ source: "a", target: "b" }],
       env: { A: "1", B: "1" }
     }
-    const definition = resolved({ env: { B: "2", C: "3" } }, { state })
+    const files = { deny: ["*.key"], volumes: "write" } as const
+    const definition = resolved({ env: { B: "2", C: "3" } }, { files, state })
+    assert.deepStrictEqual(definition.files, files)
+    assert.notProperty(resolved({}, { state }), "files")
     assert.deepStrictEqual(definition.env, { A: "1", B: "2", C: "3" })
     assert.deepStrictEqual(definition.volumes, state.volumes)
     assert.deepStrictEqual(definition.mounts, state.mounts)

@@ -25,7 +25,8 @@ const start = Effect.gen(function* () {
       ...Object.fromEntries(ids.map((id) => [`${id}.yml`, blueprintFile(id, "game")])),
       "mixin.yml": JSON.stringify({
         mixin: { id: "common", description: "For all" },
-        annotations: { tags: ["x"] }
+        annotations: { tags: ["x"] },
+        files: { deny: ["*.key"] }
       }),
       "full.yml": blueprintFile("zz-full", "game", {
         rest: { includes: ["common"], state: { env: { MOTD: "hi" }, copy: ["a:b"] } }
@@ -104,6 +105,7 @@ describe("spec 4.1: blueprints", () => {
         ...first.data[0],
         metadata: { id: "zz-full", name: "zz-full", type: "test" },
         state: { volumes: [], mounts: [], copy: [{ source: "a", target: "b" }], env: { MOTD: "hi" } },
+        files: { deny: ["*.key"] },
         annotations: { tags: ["x"] }
       })
       assertError(yield* api.request("GET", "/api/blueprints/nope"), 404, "blueprint not found: nope")
@@ -115,6 +117,7 @@ describe("spec 4.1: blueprints", () => {
         "annotations",
         "description",
         "extends",
+        "files",
         "id",
         "mixin",
         "server",

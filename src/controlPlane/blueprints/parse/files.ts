@@ -3,6 +3,7 @@
 import type { Schema } from "effect"
 import type { BlueprintState } from "../../../contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../contract/domain/ConfigPatch.ts"
+import type { FileRules } from "../../../contract/domain/Files.ts"
 import type { Software } from "../../../contract/domain/Software.ts"
 import type { Written } from "./decode.ts"
 import type { ServerPart } from "./parseServer.ts"
@@ -13,6 +14,7 @@ export interface Composable {
   readonly server: ServerPart
   /** Null if the file has no `state`. */
   readonly state: StatePart | null
+  readonly files: FileRules
   readonly annotations: Readonly<Record<string, Schema.Json>>
 }
 

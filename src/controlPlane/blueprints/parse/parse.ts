@@ -2,7 +2,15 @@ import { Result } from "effect"
 import { type Decoder, describe, normal, type Reading, type Shape, unknownKey } from "./decode.ts"
 import type { AnyFile } from "./files.ts"
 import { type Located, readSource } from "./located.ts"
-import { blueprint, blueprintFile, mixin, mixinFile, parseBlueprint, parseMixin } from "./parseBlueprint.ts"
+import {
+  blueprint,
+  blueprintFile,
+  filesPart,
+  mixin,
+  mixinFile,
+  parseBlueprint,
+  parseMixin
+} from "./parseBlueprint.ts"
 import { limits, placement, restart, serverPart } from "./parseServer.ts"
 import { installScript, parseSoftware, software, softwareFile } from "./parseSoftware.ts"
 import { statePart } from "./parseState.ts"
@@ -35,7 +43,8 @@ const composed = {
   "state.": statePart,
   "server.limits.": limits,
   "server.placement.": placement,
-  "server.restart.": restart
+  "server.restart.": restart,
+  "files.": filesPart
 }
 
 /** The mappings with known keys of each kind of file by their path, except for entries of lists. */

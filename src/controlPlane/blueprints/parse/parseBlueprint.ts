@@ -1,20 +1,25 @@
 /** Blueprint and mixin files (spec 4.2). */
-import { Schema } from "effect"
+import { Result, Schema } from "effect"
+import { FileRules } from "../../../contract/domain/Files.ts"
 import {
   boolean,
   type Decoder,
   json,
   list,
+  type Mapping,
   mapping,
   record,
+  refined,
   required,
   text,
   withDefault,
+  word,
   written
 } from "./decode.ts"
 import type { BlueprintFile, MixinFile, Reference } from "./files.ts"
 import { definitionId, Line, serverPart } from "./parseServer.ts"
 import { type StatePart, statePart } from "./parseState.ts"
+import { filePattern } from "./paths.ts"
 import type { Origin, Position } from "./problem.ts"
 
 export const positionOf = ({ column, line }: Origin): Position => ({ line, column })
@@ -27,9 +32,32 @@ const references = withDefault(
   []
 )
 
+/** Patterns of one kind that a blueprint may have, with those of its mixins. */
+const MOST_PATTERNS = 100
+
+/** Returns why there are too many patterns, if there are. */
+export const tooManyPatterns = ({ length }: ReadonlyArray<string>): string | undefined =>
+  length > MOST_PATTERNS ? `expected at most ${MOST_PATTERNS} patterns, found ${length}` : undefined
+
+const patterns = refined(
+  list(refined(text(Schema.String, "a pattern"), filePattern), "patterns of paths"),
+  (found) => {
+    const many = tooManyPatterns(found)
+    return many === undefined ? Result.succeed(found) : Result.fail(many)
+  }
+)
+
+export const filesPart: Mapping<FileRules> = mapping("files.", {
+  deny: patterns,
+  read_only: patterns,
+  volumes: word(FileRules.fields.volumes.schema.literals),
+  mounts: word(FileRules.fields.mounts.schema.literals)
+})
+
 const parts = {
   server: withDefault(serverPart, {}),
   state: withDefault<StatePart | null>(statePart, null),
+  files: withDefault(filesPart, {}),
   annotations: withDefault(record(json), {})
 }
 
@@ -46,6 +74,7 @@ export const blueprintFile = mapping(
     includes: references,
     server: parts.server,
     state: parts.state,
+    files: parts.files,
     save: withDefault(boolean, false),
     start: boolean,
     annotations: parts.annotations

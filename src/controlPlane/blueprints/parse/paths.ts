@@ -60,6 +60,29 @@ export const copyTarget = (path: string): Result.Result<string, string> =>
 export const copySourcePath = (path: string): Result.Result<string, string> =>
   path.startsWith("/") ? hostPath(path) : instancePath(path)
 
+const MAX_PATTERN = 200
+
+const patternFault = (pattern: string): string | undefined => {
+  if (pattern.length > MAX_PATTERN) return `is longer than ${MAX_PATTERN} characters`
+  if (/\p{Cc}/u.test(pattern)) return "contains control characters"
+  if (pattern.includes("\\")) return "contains a backslash; write /"
+  const other = /^!|[[{]/.exec(pattern)?.[0]
+  if (other !== undefined)
+    return `contains \`${other}\`; only *, ** and ? stand for others, and ? for this one`
+  if (/.\/$/.test(pattern)) return "ends with /; the pattern of a folder holds for all below it"
+  const names = pattern.replace(/^\//, "").split("/")
+  return names.some((name) => name === "" || name === "." || name === "..")
+    ? "has an empty name, `.` or `..`"
+    : undefined
+}
+
+/** Returns a pattern of paths (spec 10.4). Unless it is one of names, it begins with a slash. */
+export const filePattern = (pattern: string): Result.Result<string, string> => {
+  const reason = patternFault(pattern)
+  if (reason !== undefined) return Result.fail(`the pattern \`${printable(pattern, 80)}\` ${reason}`)
+  return Result.succeed(pattern.includes("/") && !pattern.startsWith("/") ? `/${pattern}` : pattern)
+}
+
 export const hostPath = (path: string): Result.Result<string, string> => {
   const reason = path.startsWith("/") ? fault(path) : "must be absolute"
   return reason === undefined ? Result.succeed(`/${segments(path).join("/")}`) : refuse(path, reason)

@@ -112,6 +112,7 @@ describe("spec 4.2: fields of a file", () => {
         env: { MOTD: "hi" },
         env_allow: []
       },
+      files: {},
       annotations: { maintainer: "ops", tags: ["game"] }
     })
   })
@@ -252,6 +253,86 @@ describe("spec 4.2: fields of a file", () => {
   })
 })
 
+describe("spec 10.4: rules of files", () => {
+  const rules = (files: object) => blueprint(`files: ${JSON.stringify(files)}`)
+
+  it("all rules are read, of blueprints and mixins; a pattern with a slash begins with one", () => {
+    const patterns = [
+      "*.key",
+      "server.jar",
+      "plugins/*/config.yml",
+      "/world/**",
+      "**/cache",
+      "a b",
+      "?x].txt"
+    ]
+    const files = { deny: patterns, read_only: ["x/y"], volumes: "write", mounts: "read" } as const
+    const expected = {
+      ...files,
+      deny: ["*.key", "server.jar", "/plugins/*/config.yml", "/world/**", "/**/cache", "a b", "?x].txt"],
+      read_only: ["/x/y"]
+    }
+    const inBlueprint = read(rules(files)).definition
+    const inMixin = read(`mixin: { id: a }\nfiles: ${JSON.stringify(files)}`).definition
+    assert.deepStrictEqual(inBlueprint?.kind === "blueprint" && inBlueprint.files, expected)
+    assert.deepStrictEqual(inMixin?.kind === "mixin" && inMixin.files, expected)
+  })
+
+  it("a bad pattern is a problem at its place", () => {
+    const patterns = [
+      "",
+      "/",
+      "a//b",
+      "../x",
+      "a/./b",
+      "a\\b",
+      "a\tb",
+      "plugins/",
+      "!x",
+      "*.{key,pem}",
+      "[ab]"
+    ]
+    const lines = patterns.map((pattern) => `    - ${JSON.stringify(pattern)}\n`).join("")
+    const noNames = "has an empty name, `.` or `..`"
+    const special = "only *, ** and ? stand for others, and ? for this one"
+    assert.deepStrictEqual(problemsOf(blueprint(`files:\n  deny:\n${lines}`)), [
+      `4:7: the pattern \`\` ${noNames}`,
+      `5:7: the pattern \`/\` ${noNames}`,
+      `6:7: the pattern \`a//b\` ${noNames}`,
+      `7:7: the pattern \`../x\` ${noNames}`,
+      `8:7: the pattern \`a/./b\` ${noNames}`,
+      "9:7: the pattern `a\\b` contains a backslash; write /",
+      "10:7: the pattern `a b` contains control characters",
+      "11:7: the pattern `plugins/` ends with /; the pattern of a folder holds for all below it",
+      `12:7: the pattern \`!x\` contains \`!\`; ${special}`,
+      `13:7: the pattern \`*.{key,pem}\` contains \`{\`; ${special}`,
+      `14:7: the pattern \`[ab]\` contains \`[\`; ${special}`
+    ])
+  })
+
+  it("patterns are bounded; other values and keys are refused", () => {
+    const many = (count: number) => Array.from({ length: count }, (_, index) => `f${index}`)
+    const long = "x".repeat(200)
+    assert.deepStrictEqual(problemsOf(rules({ deny: many(100), read_only: many(99).concat(long) })), [])
+    assert.deepStrictEqual(problemsOf(rules({ deny: many(101) })), [
+      "2:16: expected at most 100 patterns, found 101"
+    ])
+    assert.match(problemsOf(rules({ deny: [`${long}x`] })).join(), /^2:17: .* is longer than 200 characters$/)
+    assert.deepStrictEqual(
+      problemsOf(blueprint("files: { deny: '*.key', volumes: rw, mounts: write, hide: [] }")),
+      [
+        '2:16: expected a list of patterns of paths, found the text "*.key"',
+        '2:34: expected read or write, found the text "rw"',
+        '2:46: expected hidden or read, found the text "write"',
+        "2:53: unknown key `hide`; the keys here are deny, read_only, volumes, mounts"
+      ]
+    )
+    assert.deepStrictEqual(problemsOf(blueprint("state: { read_only: [x] }")), [
+      "2:10: unknown key `read_only`; its place is `files.read_only`"
+    ])
+  })
+})
+
 describe("spec 4.2: refused files", () => {
   const cases: ReadonlyArray<readonly [string, string, ReadonlyArray<string>]> = [
     [
@@ -272,7 +353,7 @@ describe("spec 4.2: refused files", () => {
       "an unknown key without a similar one",
       blueprint("zzzzzz: 1"),
       [
-        "2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, save, start, annotations"
+        "2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, files, save, start, annotations"
       ]
     ],
     ["no kind", "server: {}\n", ["1:1: no `blueprint:`, `mixin:` or `software:` at the top level"]],

@@ -9,6 +9,7 @@ import type { Folder } from "../../../../src/controlPlane/blueprints/parse/parse
 import {
   blueprint,
   blueprintFile,
+  filesPart,
   mixin,
   mixinFile
 } from "../../../../src/controlPlane/blueprints/parse/parseBlueprint.ts"
@@ -55,7 +56,7 @@ const kinds = {
 /** Every mapping with known keys in a definition file, by its name in the references. */
 const mappings = {
   ...{ blueprintFile, blueprint, mixinFile, mixin, server: serverPart, limits, config, placement, restart },
-  ...{ state: statePart, volume, mount, copy, softwareFile, software, installScript }
+  ...{ files: filesPart, state: statePart, volume, mount, copy, softwareFile, software, installScript }
 }
 
 /** The position of each mapping in a file and in the parsed result, and its required fields. */
@@ -83,6 +84,7 @@ const places: Readonly<Record<keyof typeof mappings, Place>> = {
   },
   placement: { kind: "blueprint", path: ["server", "placement"], composed: ["placement"], least: {} },
   restart: { kind: "blueprint", path: ["server", "restart"], composed: ["restart"], least: {} },
+  files: { kind: "blueprint", path: ["files"], composed: ["files"], least: {} },
   state: { kind: "blueprint", path: ["state"], composed: ["state"], least: {} },
   volume: {
     kind: "blueprint",
