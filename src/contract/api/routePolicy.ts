@@ -40,6 +40,8 @@ export interface RoutePolicy {
   readonly largeBody?: number
   /** Most values in the arrays and objects of a body; default: the bound of all routes. */
   readonly mostValues?: number
+  /** Whether bodies that are streams have no limit of size and time while their bytes move (spec 10.3). */
+  readonly transfers?: boolean
   readonly rateLimit?: KeyRateLimit
 }
 

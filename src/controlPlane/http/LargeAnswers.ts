@@ -1,4 +1,4 @@
-import { Context, type Effect } from "effect"
+import { Context, type Duration, type Effect } from "effect"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Unavailable } from "../../contract/domain/errors.ts"
 import type { Principal } from "./Principal.ts"
@@ -19,11 +19,15 @@ export const LargeAnswers = Context.Reference<{
   making(bytes: number): <A, E, R>(handler: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
   /** Counts a request until its response has left; false: the key has too many in progress. */
   admit(request: HttpServerRequest.HttpServerRequest, principal: Principal | undefined): boolean
-  /** Counts a response until the peer has read it; false: there is no room for it. */
+  /**
+   * Counts a response until the peer has read it; false: there is no room for it.
+   * @param patience time without progress after which the connection is closed; default: that of all responses
+   */
   begin(
     request: HttpServerRequest.HttpServerRequest,
     response: HttpServerResponse.HttpServerResponse,
-    principal: Principal | undefined
+    principal: Principal | undefined,
+    patience?: Duration.Duration
   ): boolean
 }>("muster/api/LargeAnswers", {
   defaultValue: () => ({ making: () => (handler) => handler, admit: () => true, begin: () => true })

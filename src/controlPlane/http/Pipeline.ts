@@ -53,6 +53,7 @@ import {
 import { CurrentSlsRequest, isSls, slsTarget } from "./sls.ts"
 import { asJson, hasBody, strictBody, strictHead, strictPath, strictQuery } from "./strictRequest.ts"
 import { bodyTooLarge, toResponse, withErrorBody } from "./toResponse.ts"
+import { closeUnlessArrived, makeTransfers, STALLED } from "./transfers.ts"
 
 /** nginx: the caller closed the connection before the response. */
 const CLIENT_CLOSED = 499
@@ -70,6 +71,8 @@ export interface PipelineOptions {
   readonly trustedProxies?: ReadonlyArray<IpNetwork.IpNetwork>
   /** Time in which a peer without a key reads a response; default: 60 s. */
   readonly reading?: Duration.Duration
+  /** Time without a byte after which the transfer of a file ends; default: 60 s. */
+  readonly stalled?: Duration.Duration
   /** Whether requests of SLS's own clients are treated as such; default: no. */
   readonly slsClients?: boolean
   readonly onResponse?: (
@@ -198,7 +201,12 @@ const makeResponded = Effect.fnUntraced(function* (options: PipelineOptions) {
   const record = yield* AuditRecorder
   const nameOf = yield* ServerNameOf
   const answers = yield* LargeAnswers
-  const { onResponse = () => Effect.void, reading, slsClients: isVarying = false } = options
+  const {
+    onResponse = () => Effect.void,
+    reading,
+    slsClients: isVarying = false,
+    stalled = STALLED
+  } = options
   return (exchange: Exchange, caller: Caller, handler: App): App => {
     const { fiber, found, id, request } = exchange
     const { principal } = caller
@@ -211,7 +219,8 @@ const makeResponded = Effect.fnUntraced(function* (options: PipelineOptions) {
     const recorded = (status: number) =>
       audited === undefined || record === undefined ? Effect.void : record(audited, status)
     const finished = (handled: HttpServerResponse.HttpServerResponse): App => {
-      const response = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
+      const headed = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
+      const response = found.route.streamsBody === true ? closeUnlessArrived(request, headed) : headed
       return recorded(response.status).pipe(
         Effect.flatMapEager(() => recordRequest(fiber, { ...exchange, response, key_id: principal?.key_id })),
         Effect.flatMapEager(() => onResponse(found, response)),
@@ -220,7 +229,8 @@ const makeResponded = Effect.fnUntraced(function* (options: PipelineOptions) {
     }
     const complete = (handled: HttpServerResponse.HttpServerResponse): App => {
       if (caller.isStranger) boundReading(request, reading)
-      return found.route.isStream === true || answers.begin(request, handled, principal)
+      const patience = found.route.transfers === true ? stalled : undefined
+      return found.route.isStream === true || answers.begin(request, handled, principal, patience)
         ? finished(handled)
         : Effect.flatMap(refusedNow(tooManyUnread), finished)
     }
@@ -239,6 +249,7 @@ const makeHandled = Effect.fnUntraced(function* (options: PipelineOptions) {
   const startup = yield* Started
   const timeout = Duration.toSeconds(options.timeout)
   const bodies = makeArrivingBodies()
+  const transfers = yield* makeTransfers(options.stalled)
 
   /** Runs a handler as the caller that the key has now; the body may have arrived long after its head. */
   const asCallerNow = (app: App, request: Exchange["request"], route: Route): App =>
@@ -248,21 +259,21 @@ const makeHandled = Effect.fnUntraced(function* (options: PipelineOptions) {
         Effect.map(toResponse(error), HttpServerResponse.setHeaders(caller.headers))
     })
 
+  /** Checks the path and the query. */
+  const strict = (app: App, request: Exchange["request"], { params, route }: RouteMatch): App =>
+    strictPath(request.url, params).pipe(
+      Effect.flatMapEager(() => strictQuery(requestQuery(request.url), route)),
+      Effect.flatMapEager(() => app)
+    )
+
   /**
    * Checks the size of the body, the path and the query. 413 comes before the body is decoded (spec 1.4), also on a
    * route without a body; a handler that reads the body begins when the body has arrived.
    */
-  const checked = (
-    app: App,
-    request: Exchange["request"],
-    { params, route }: RouteMatch,
-    limit: number
-  ): App => {
+  const checked = (app: App, request: Exchange["request"], found: RouteMatch, limit: number): App => {
+    const { route } = found
     if (announcedBytes(request, limit) > limit) return toResponse(bodyTooLarge)
-    const handled = strictPath(request.url, params).pipe(
-      Effect.flatMapEager(() => strictQuery(requestQuery(request.url), route)),
-      Effect.flatMapEager(() => app)
-    )
+    const handled = strict(app, request, found)
     if (!hasBody(request)) return handled
     if (route.readsBody)
       return Effect.flatMap(request.arrayBuffer, () => asCallerNow(handled, request, route))
@@ -271,9 +282,9 @@ const makeHandled = Effect.fnUntraced(function* (options: PipelineOptions) {
       : Effect.andThen(discardBody(request, limit), handled)
   }
 
-  return (exchange: Exchange, caller: Caller, app: App): App => {
+  const whole = (exchange: Exchange, caller: Caller, begun: App): App => {
     const { found } = exchange
-    const { answersEarly, isStream, largeBody = 0, longestWait = 0 } = found.route
+    const { isStream, largeBody = 0, longestWait = 0 } = found.route
     const { mostValues = options.mostValues ?? Number.POSITIVE_INFINITY } = found.route
     const limit = Math.max(options.bodyLimit, largeBody)
     const sender = caller.principal?.key_id ?? ""
@@ -282,11 +293,22 @@ const makeHandled = Effect.fnUntraced(function* (options: PipelineOptions) {
     )
     if (request !== exchange.request) put(exchange, HttpServerRequest.HttpServerRequest, request)
     if (hasBody(request)) put(exchange, HttpIncomingMessage.MaxBodySize, ByteSize.bytes(limit))
-    const begun = answersEarly === true || startup.isDone() ? app : Effect.andThen(startup.done, app)
     const handler = found.isKnown ? checked(begun, request, found, limit) : begun
     // The handler of a WebSocket lasts as long as the connection.
     const lasts = isStream === true && request.headers.upgrade !== undefined
     return lasts ? handler : timed(handler, timeout + longestWait, scope)
+  }
+
+  return (exchange: Exchange, caller: Caller, app: App): App => {
+    const { found, request } = exchange
+    const { answersEarly, streamsBody, transfers: isTransfer } = found.route
+    const begun = answersEarly === true || startup.isDone() ? app : Effect.andThen(startup.done, app)
+    if (!found.isKnown || isTransfer !== true) return whole(exchange, caller, begun)
+    if (streamsBody === true)
+      return transfers.receiving(request, caller.principal, strict(begun, request, found))
+    return Effect.flatMap(whole(exchange, caller, begun), (response) =>
+      transfers.sending(request, caller.principal, response)
+    )
   }
 })
 

@@ -34,6 +34,8 @@ interface Unread {
   acknowledged?: number
   /** Time of the last progress, of {@link elapsedMillisOf}. */
   since: number
+  /** Milliseconds without progress after which the connection is closed, if not those of all. */
+  patience?: number
   /** Each ends the count of a response. */
   readonly releases: Array<() => void>
 }
@@ -89,7 +91,7 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
     socket.destroy()
   }
   /** Notes the progress of all connections; returns the ones without any, the longest first. */
-  const stalled = (): ReadonlyArray<readonly [Socket, number]> => {
+  const stalled = (): ReadonlyArray<readonly [Socket, millis: number, patience: number | undefined]> => {
     const now = elapsedMillisOf(clock)
     for (const [socket, state] of unread) {
       if (socket.destroyed || (socket.writableLength === 0 && state.releases.length === 0)) {
@@ -100,7 +102,7 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
       // Without bytes in the connection, its responses wait for an earlier one.
       if (taken !== state.taken || socket.writableLength === 0) Object.assign(state, { taken, since: now })
     }
-    return Array.from(unread, ([socket, { since }]) => [socket, now - since] as const)
+    return Array.from(unread, ([socket, { patience, since }]) => [socket, now - since, patience] as const)
       .filter(([, millis]) => millis > 0)
       .toSorted(([, one], [, other]) => other - one)
   }
@@ -212,7 +214,7 @@ const makeLargeAnswers = (
       response.once("close", () => inProgress.remove(key_id))
       return true
     },
-    begin: (request, response, principal) => {
+    begin: (request, response, principal, patience) => {
       const memory = memoryOf(response)
       if (memory === undefined || request.method === "HEAD") return true
       const { bytes, holder } = memory
@@ -228,10 +230,13 @@ const makeLargeAnswers = (
       if (!hasRoom(fresh)) return false
       hold(holder, bytes)
       if (account !== undefined) account.leaving += bytes
-      const { releases } = unread.watch(socket)
+      const state = unread.watch(socket)
+      const { releases } = state
+      if (patience !== undefined) state.patience = Duration.toMillis(patience)
       const release = () => {
         if (!releases.includes(release)) return
         removeFrom(releases, release)
+        if (patience !== undefined) delete state.patience
         letGo(holder, bytes)
         if (account === undefined || key === undefined) return
         account.leaving -= bytes
@@ -267,12 +272,12 @@ export const LeavingBodies = (
       const noted = Effect.flatMap(slow, (found) => sendQueues(found.map(([socket]) => socket)))
       const check = Effect.andThen(unread.watchOpen, Effect.map(noted, unread.noteQueues)).pipe(
         Effect.andThen(() => {
-          const ended = unread.stalled().filter(([, millis]) => millis >= longest)
+          const ended = unread.stalled().filter(([, millis, patience = longest]) => millis >= patience)
           for (const [socket] of ended) unread.cut(socket)
           return ended.length === 0
             ? Effect.void
             : Effect.logInfo(
-                `closed ${ended.length} connections whose peers did not read for ${longest / 1000} s`
+                `closed ${ended.length} connections whose peers did not read for ${(ended[0]?.[1] ?? 0) / 1000} s`
               )
         })
       )

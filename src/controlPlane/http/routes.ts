@@ -13,6 +13,8 @@ export interface Route extends RoutePolicy {
   /** The template of the path; empty for an unknown path. */
   readonly path: string
   readonly readsBody: boolean
+  /** Whether the handler reads the body as it arrives. */
+  readonly streamsBody?: boolean
   /** The largest status of a success: a dry run has a smaller one. */
   readonly status: number
   /** Query parameters; default: any. */
@@ -54,6 +56,7 @@ export const routesOf = <Id extends string, Groups extends HttpApiGroup.Constrai
         path,
         name: `${group.identifier}.${identifier}`,
         readsBody: endpoint.payload.size > 0,
+        streamsBody: [...endpoint.payload.values()].some(({ encoding }) => encoding._tag === "Stream"),
         status: Math.max(...successes.keys()),
         ...(isApi(path) && policy.acceptsAnyQuery !== true ? { query: queryOf(endpoint) } : {})
       })

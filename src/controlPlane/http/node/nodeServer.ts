@@ -4,6 +4,7 @@ import { createServer as createTlsServer } from "node:https"
 import type { Duplex } from "node:stream"
 import { type ErrorStatus, errorBody, reasonPhrases } from "../../../contract/domain/ApiError.ts"
 import type { Reloadable } from "../../../shared/work/Reloadable.ts"
+import { boundArrival } from "./arrival.ts"
 import { boundPipelining } from "./pipelining.ts"
 import { WholeResponse } from "./WholeResponse.ts"
 
@@ -105,7 +106,8 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
     keepAliveTimeout: 75_000,
     headersTimeout: HEAD_MILLIS,
     connectionsCheckingInterval: 5000,
-    requestTimeout: 120_000,
+    // Bodies of files take any time: boundArrival has the bound of the others.
+    requestTimeout: 0,
     requireHostHeader: false,
     // A request without a body emits no events of a stream: nothing listens for them.
     optimizeEmptyRequests: true
@@ -116,6 +118,10 @@ export const makeNodeServer = (tls?: Reloadable<TlsOptions>): Server => {
   const current = new WeakMap<Duplex, WholeResponse>()
   const track = (request: IncomingMessage, response: WholeResponse) => {
     current.set(request.socket, response)
+    boundArrival(request, () => {
+      const late = Object.assign(new Error("the request is late"), { code: "ERR_HTTP_REQUEST_TIMEOUT" })
+      server.emit("clientError", late, request.socket)
+    })
     // A connection that was busy when the server stopped listening would stay open and delay the stop.
     response.on("finish", () => {
       if (!server.listening) request.socket.end()
