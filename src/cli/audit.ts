@@ -30,7 +30,7 @@ const listing: Listing<AuditEntry> = {
       text: String(result.status),
       color: result.status < 400 ? undefined : "red"
     }),
-    changes: ({ changes, reason }) => reason ?? changes.join(","),
+    changes: ({ changes, paths = [], reason }) => reason ?? [...changes, ...paths].join(","),
     scope: wide(({ actor }) => actor.scope ?? ""),
     key: wide(({ actor }) => actor.key_id ?? ""),
     client: wide(({ client }) => client ?? ""),
@@ -70,6 +70,7 @@ export const audit = command("audit", {
   short: "Show the requests that changed something, and their callers",
   examples: {
     "muster audit --action server.delete --since 24h": "Which key deleted servers",
+    "muster audit --action file --object lobby": "Which key read or wrote files of a server",
     "muster audit -f --result refused": "Refused requests, as they happen"
   },
   input: {
@@ -81,7 +82,7 @@ export const audit = command("audit", {
     ),
     action: textFlag(
       "action",
-      "Only this action, or all that begin with its parts: server.delete, server.power"
+      "Only this action, or all that begin with its parts: server.delete, server.power, file"
     ),
     object: textFlag("object", "Only requests on the object with this id, or on the server with this name"),
     result: textFlag("result", "`ok`, `refused`, or a status such as 409"),

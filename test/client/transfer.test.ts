@@ -283,7 +283,10 @@ describe("spec 10.3: files without Effect", () => {
         }
         assert.strictEqual(yield* failureOf(muster.upload("k7f", "/a", failing)), mine)
         const controller = new AbortController()
-        const reading = muster.download("k7f", "/a", { signal: controller.signal })[Symbol.asyncIterator]().next()
+        const reading = muster
+          .download("k7f", "/a", { signal: controller.signal })
+          [Symbol.asyncIterator]()
+          .next()
         controller.abort("enough")
         assert.strictEqual(yield* failureOf(reading), "enough")
       }).pipe(Effect.scoped)

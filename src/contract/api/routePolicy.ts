@@ -20,7 +20,7 @@ export interface RoutePolicy {
   readonly scopes?: Scopes
   /** The right that the route needs (spec 6.2); without one, a key needs the scope `AppAdmin`. */
   readonly right?: Right
-  /** The action in the audit log (spec 6.6), if any. Requests with the right `read` only may share an entry. */
+  /** The action in the audit log (spec 6.6), if any. Requests with the right `read` or `browse` only may share an entry. */
   readonly audited?: `${string}.${string}`
   /** Whether the route finds the server of its path itself: by the beginning of the id, or after its deletion. */
   readonly findsServer?: boolean

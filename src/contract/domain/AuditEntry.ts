@@ -30,6 +30,8 @@ export const AuditEntry = Schema.Struct({
   }),
   /** Names of the fields that the request changes, at most 100; never their values. */
   changes: Schema.Array(Schema.String),
+  /** Of actions on files of a server: their paths, at most 100. A long path is cut. */
+  paths: Schema.optionalKey(Schema.Array(Schema.String)),
   /** The status of the response; 499: the caller closed the connection first. */
   result: Schema.Struct({ status: Schema.Int }),
   /** Of refused requests and tickets that share an entry: their number. */

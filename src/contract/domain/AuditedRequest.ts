@@ -5,18 +5,20 @@ import { replaceHostile } from "./NodeText.ts"
 
 const MOST_CHANGES = 100
 const LONGEST_NAME = 200
+/** Characters of a path; one of them alone fits in {@link CHANGES_BYTES}. */
+const LONGEST_PATH = 500
 const CHANGES_BYTES = 2048
 
 /** Texts that look like a key or the secret of a webhook. */
 const secrets = /\b(mst|whsec)_[\w+/=-]*/g
 
 /** Returns a text from a request on one line, bounded and without what looks like a secret. */
-const cleaned = (text: string): string =>
+const cleaned = (text: string, longest = LONGEST_NAME): string =>
   // PostgreSQL stores no NUL.
-  replaceHostile(text.replaceAll(secrets, "$1_...").slice(0, LONGEST_NAME), "\ufffd")
+  replaceHostile(text.replaceAll(secrets, "$1_...").slice(0, longest), "\ufffd")
 
-const boundedChanges = (changes: ReadonlyArray<string>): ReadonlyArray<string> => {
-  const names = changes.slice(0, MOST_CHANGES).map(cleaned)
+const bounded = (all: ReadonlyArray<string>, longest?: number): ReadonlyArray<string> => {
+  const names = all.slice(0, MOST_CHANGES).map((one) => cleaned(one, longest))
   let bytes = 0
   const end = names.findIndex((name) => {
     bytes += Buffer.byteLength(JSON.stringify(name)) + 1
@@ -61,6 +63,7 @@ export class AuditedRequest {
   begun: number | undefined
   #action: string
   #changes: ReadonlyArray<string> = []
+  #paths: ReadonlyArray<string> = []
   #id: string | null
   #name: string | undefined
   readonly #nameOf: (id: string) => string | undefined
@@ -70,6 +73,7 @@ export class AuditedRequest {
   readonly #objects = new Map<string, AuditObject>()
   readonly #begin: Omit<AuditEntry, "actor" | "action" | "object" | "changes" | "result">
   readonly #kind: string
+  readonly #isRead: boolean
   readonly #success: number
   #committed: string | undefined
   readonly #committedObjects = new Set<string>()
@@ -97,6 +101,7 @@ export class AuditedRequest {
     this.#name = given.id === undefined ? undefined : this.#nameOf(given.id)
     this.#success = given.success
     this.isShareable = given.isShareable ?? false
+    this.#isRead = this.isShareable
     this.actor = given.actor
   }
 
@@ -106,6 +111,7 @@ export class AuditedRequest {
     readonly id?: string | null
     readonly name?: string | undefined
     readonly changes?: ReadonlyArray<string>
+    readonly paths?: ReadonlyArray<string>
   }): void {
     if (given.action !== undefined) this.#action = given.action
     if (given.id !== undefined) {
@@ -113,11 +119,13 @@ export class AuditedRequest {
       this.#isWaiting = given.id === null
       this.#name = given.name ?? (given.id === null ? undefined : this.#nameOf(given.id))
     }
-    if (given.changes !== undefined) this.#changes = boundedChanges(given.changes)
+    if (given.changes !== undefined) this.#changes = bounded(given.changes)
+    if (given.paths !== undefined) this.#paths = bounded(given.paths, LONGEST_PATH)
   }
 
-  /** Notes that a node is called. @param object of a bulk action, which the node may change */
+  /** Notes that a node is called, which changes something there unless the route reads only. @param object of a bulk action */
   callsNode(object: string | undefined): void {
+    if (this.#isRead) return
     this.#called.add(object)
     if (object !== undefined) this.object(object, true)
   }
@@ -181,6 +189,7 @@ export class AuditedRequest {
       },
       // An undecodable body has no fields.
       changes: status === 422 ? [] : this.#changes,
+      ...(this.#paths.length === 0 ? {} : { paths: this.#paths }),
       result: { status }
     }
     const objects = [...this.#uncommitted.values()]

@@ -26,7 +26,8 @@ interface Minute {
 export const makeSharedEntries = () => {
   const byKey = new Map<string, Minute>()
 
-  const share = (shared: Map<string, AuditRecord>, { entry }: AuditRecord) => {
+  const share = (shared: Map<string, AuditRecord>, record: AuditRecord) => {
+    const { paths: _paths, ...entry } = record.entry
     const name = `${entry.action} ${entry.result.status}`
     const first = shared.get(name)?.entry
     const { id: _, name: __, ...object } = entry.object

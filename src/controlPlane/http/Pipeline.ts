@@ -126,7 +126,9 @@ const beginAudit = (
   if (action === undefined || !isKnown || principal === undefined) return undefined
   const { key_id, name, scope } = principal
   const now = fiber.getRef(Clock.Clock).currentTimeMillisUnsafe()
-  const kind = action.slice(0, action.indexOf("."))
+  const noun = action.slice(0, action.indexOf("."))
+  // The object of an action on files is their server.
+  const kind = noun === "file" ? "server" : noun
   return new AuditedRequest({
     begin: { id: auditId(now), at: new Date(now).toISOString(), client: clientOf(request), request_id: id },
     action,
@@ -134,7 +136,7 @@ const beginAudit = (
     id: params[kind],
     success: status,
     actor: { key_id, name, scope },
-    isShareable: right === "read",
+    isShareable: right === "read" || right === "browse",
     ...(kind === "server" ? { nameOf } : {})
   })
 }

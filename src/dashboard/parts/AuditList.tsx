@@ -17,12 +17,12 @@ const objectOf = ({ object: { count, id, kind } }: AuditEntry): View | string =>
 }
 
 const Entry = (entry: AuditEntry): View => {
-  const { action, actor, at, changes, client, id, reason = "", repeated, result } = entry
+  const { action, actor, at, changes, client, id, paths = [], reason = "", repeated, result } = entry
   const isRefused = result.status >= 400
   const words = [
     isRefused ? `refused with ${result.status}` : "",
     repeated === undefined ? "" : `${repeated} times`,
-    changes.join(", "),
+    [...changes, ...paths].join(", "),
     reason
   ]
   const from = client ?? (actor.name === "service" ? "by itself" : "a command beside the service")

@@ -23,7 +23,17 @@ const START = Date.parse("2026-03-01T00:00:00Z")
 const request = (
   action: string,
   id: string | undefined,
-  { at = 0, key = "k1", success = 200 }: { at?: number; key?: string; success?: number } = {}
+  {
+    at = 0,
+    isShareable = false,
+    key = "k1",
+    success = 200
+  }: {
+    at?: number
+    isShareable?: boolean
+    key?: string
+    success?: number
+  } = {}
 ) =>
   new AuditedRequest({
     begin: {
@@ -36,6 +46,7 @@ const request = (
     kind: "server",
     id,
     success,
+    isShareable,
     actor: { key_id: key, name: `name of ${key}`, scope: "AppAdmin" }
   })
 
@@ -209,6 +220,49 @@ describe("spec 6.6: entries", () => {
       )
     })
   )
+
+  it.effect("spec 10.1: a read of a file is no change, although its node is called; a write is one", () =>
+    Effect.gen(function* () {
+      const [read, write] = [request("file.read", "a", { isShareable: true }), request("file.write", "a")]
+      for (const one of [read, write]) yield* Effect.provideService(auditNodeCall, CurrentAudit, one)
+      assert.deepStrictEqual([read.isActing, read.changesNothing], [false, true])
+      assert.deepStrictEqual([write.isActing, write.changesNothing], [true, false])
+      assert.isUndefined(read.carried())
+    })
+  )
+
+  it("spec 10.1: beyond the bound, reads share an entry without a path", () => {
+    const { add, take } = makeSharedEntries()
+    const read = (path: string) => {
+      const one = request("file.read", "a", { isShareable: true })
+      one.describe({ paths: [path] })
+      return add(one.pending(200) ?? assert.fail("no entry"), 0)
+    }
+    for (let i = 0; i < SINGLE_ENTRIES; i++) assert.deepStrictEqual(read(`/${i}`)?.entry.paths, [`/${i}`])
+    for (const path of ["/x", "/y"]) assert.isUndefined(read(path))
+    const [shared = assert.fail("no entry")] = take(60_000)
+    assert.strictEqual(shared.entry.repeated, 2)
+    assert.notProperty(shared.entry, "paths")
+  })
+
+  it("spec 10.1: paths take at most 2 KB of an entry, and the first is always there, without a secret", () => {
+    const paths = fc.array(
+      fc.string({ unit: "binary", maxLength: 4096 }).map((text) => `/${text}`),
+      { minLength: 1 }
+    )
+    fc.assert(
+      fc.property(paths, (all) => {
+        const one = request("file.move", "a")
+        one.describe({ paths: all })
+        const kept = one.pending(200)?.entry.paths ?? []
+        assert.isNotEmpty(kept)
+        assert.isAtMost(Buffer.byteLength(JSON.stringify(kept)), 2048 + 2)
+      })
+    )
+    const secret = request("file.read", "a")
+    secret.describe({ paths: ["/mst_0123", `/${"x".repeat(600)}`] })
+    assert.deepStrictEqual(secret.pending(403)?.entry.paths, ["/mst_...", `/${"x".repeat(499)}`])
+  })
 
   it("the names of the changed fields take at most 2 KB of an entry", () => {
     const one = request("server.patch", "a")
