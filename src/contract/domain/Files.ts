@@ -1,25 +1,87 @@
 /** Files of servers, as callers see them (spec 10). */
 import { Schema } from "effect"
-import { pathParts } from "./filePlan.ts"
 import { TimeText } from "./nowText.ts"
 
 const MAX_PATH_BYTES = 4096
+const MAX_NAMES = 64
+const MAX_NAME_BYTES = 255
 
 const encoder = new TextEncoder()
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+
+const textOf = (bytes: Uint8Array): string | undefined => {
+  try {
+    return decoder.decode(bytes)
+  } catch {
+    return undefined
+  }
+}
+
+/** The text forms that {@link nameBytes} does not take as they are: a byte that is not ASCII, and a percent sign. */
+const escape = /%(?:[89A-F][0-9A-F]|25)/
+
+const escapeByte = (byte: number) => `%${byte.toString(16).toUpperCase()}`
+
+/** Returns the character at a position as its bytes, or undefined if they are not UTF-8. */
+const characterAt = (bytes: Uint8Array, at: number): string | undefined => {
+  const first = bytes[at] ?? 0
+  const length = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4
+  return at + length > bytes.length ? undefined : textOf(bytes.subarray(at, at + length))
+}
+
+/** Returns a name as callers see it (spec 10.2): bytes that are not UTF-8 as `%XX`. {@link nameBytes} is the inverse. */
+export const shownName = (bytes: Uint8Array): string => {
+  let shown = textOf(bytes)
+  if (shown !== undefined && !shown.includes("%")) return shown
+  shown = ""
+  const pieces: Array<{ readonly text: string; readonly isByte: boolean }> = []
+  for (let at = 0; at < bytes.length; ) {
+    const text = characterAt(bytes, at)
+    pieces.push(
+      text === undefined ? { text: escapeByte(bytes[at] ?? 0), isByte: true } : { text, isByte: false }
+    )
+    at += text === undefined ? 1 : encoder.encode(text).length
+  }
+  for (const [index, { isByte, text }] of pieces.entries()) {
+    const next = pieces[index + 1]
+    const after = `${next?.text ?? ""}${pieces[index + 2]?.text ?? ""}`
+    const isPercent = text === "%" && !isByte
+    shown += isPercent && next?.isByte === false && escape.test(`%${after.slice(0, 2)}`) ? "%25" : text
+  }
+  return shown
+}
+
+/** Returns the bytes of a name that a caller gives. */
+export const nameBytes = (shown: string): Uint8Array => {
+  if (!shown.includes("%")) return encoder.encode(shown)
+  const parts = shown.split(/(%(?:[89A-F][0-9A-F]|25))/)
+  const bytes = parts.map((part, index) =>
+    index % 2 === 1 ? Uint8Array.of(Number.parseInt(part.slice(1), 16)) : encoder.encode(part)
+  )
+  const all = new Uint8Array(bytes.reduce((sum, { length }) => sum + length, 0))
+  let at = 0
+  for (const part of bytes) {
+    all.set(part, at)
+    at += part.length
+  }
+  return all
+}
 
 /** Returns why a text is no absolute path in an instance, in words that follow the path; undefined: it is one. */
 export const whyNoPath = (path: string): string | undefined => {
   if (!path.startsWith("/")) return "does not begin with /"
-  if (path.length * 3 > MAX_PATH_BYTES && encoder.encode(path).length > MAX_PATH_BYTES)
-    return `is longer than ${MAX_PATH_BYTES} bytes`
   if (path === "/") return undefined
+  if (path.includes("\0")) return "contains a NUL character"
+  if (nameBytes(path).length > MAX_PATH_BYTES) return `is longer than ${MAX_PATH_BYTES} bytes`
   const names = path.slice(1).split("/")
   if (names.some((name) => name === "" || name === ".")) return "has an empty name or `.`"
-  const parts = pathParts(path.slice(1))
-  return parts._tag === "Failure" ? parts.failure : undefined
+  if (names.includes("..")) return "contains `..`"
+  if (names.some((name) => nameBytes(name).length > MAX_NAME_BYTES))
+    return `has a name of more than ${MAX_NAME_BYTES} bytes`
+  return names.length > MAX_NAMES ? `is more than ${MAX_NAMES} names deep` : undefined
 }
 
-/** An absolute path in an instance, such as `/plugins/x.jar`. Bytes that are not UTF-8 are `%XX` (spec 10.3). */
+/** An absolute path in an instance, such as `/plugins/x.jar`. Bytes that are not UTF-8 are `%XX` (spec 10.2). */
 export const FilePath = Schema.String.check(
   Schema.makeFilter((path: string) => {
     const why = whyNoPath(path)

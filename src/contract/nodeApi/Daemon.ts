@@ -11,6 +11,7 @@ import type {
 import type { ConsolePage, Page } from "../domain/Pagination.ts"
 import type { ServerStats, StatsById } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import type { NodeFiles } from "./NodeFiles.ts"
 
 /** The node is not connected, or did not answer in time. `reason`: the failure of the call. */
 export class NodeUnreachable extends Data.TaggedError("NodeUnreachable")<{
@@ -90,4 +91,5 @@ export interface Daemon {
    * The console lines from now on, subscribed before the effect returns. The stream ends when the server is removed.
    */
   console(id: ServerId): Effect.Effect<Stream.Stream<string>, DaemonError, Scope.Scope>
+  readonly access: NodeFiles
 }

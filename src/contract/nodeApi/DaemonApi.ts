@@ -1,16 +1,9 @@
 import { Schema } from "effect"
-import {
-  HttpApi,
-  HttpApiEndpoint,
-  HttpApiGroup,
-  HttpApiMiddleware,
-  HttpApiSchema,
-  OpenApi
-} from "effect/http-api"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Failures } from "../api/middleware.ts"
 import { flag } from "../api/query.ts"
 import { Policy, route } from "../api/routePolicy.ts"
-import { Conflict, NotFound, Unauthorized, UpgradeRequired } from "../domain/errors.ts"
+import { UpgradeRequired } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { SystemInfo } from "../domain/Node.ts"
 import {
@@ -25,12 +18,8 @@ import {
 import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
-
-/** Declares the errors of all calls: refusals, and no token of the last registration, which the pipeline checks. */
-export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
-  "muster/api/DaemonAuthorization",
-  { error: [Unauthorized, NotFound, Conflict] }
-) {}
+import { DaemonAuthorization } from "./DaemonAuthorization.ts"
+import { NodeFilesGroup } from "./NodeFilesApi.ts"
 
 const params = { id: ServerId }
 const text = Schema.optionalKey(Schema.String)
@@ -141,5 +130,6 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
 
 export class DaemonApi extends HttpApi.make("muster-daemon")
   .add(DaemonGroup.prefix("/api"))
+  .add(NodeFilesGroup.prefix("/api"))
   .middleware(Failures)
   .annotateMerge(OpenApi.annotations({ title: "Muster, on a node" })) {}

@@ -4,11 +4,16 @@
  * only.
  */
 import { randomUUID } from "node:crypto"
-import { constants, type Stats } from "node:fs"
+import { type BigIntStats, constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect, Option, Result, type Scope } from "effect"
 import { pathParts } from "../../contract/domain/filePlan.ts"
-import { type IoError, io, orMissing } from "./fsio.ts"
+import { inScope } from "../../shared/work/inScope.ts"
+import { type IoError, io as ioOnce, orMissing } from "./fsio.ts"
+
+/** Waits for a call that has begun: afterwards, the number of a closed folder may be that of another one. */
+export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoError> =>
+  Effect.uninterruptible(ioOnce(what, run))
 
 /** The path leaves the folder, or has the wrong type: a link, pipe, device or folder. */
 export class PathRefused extends Data.TaggedError("PathRefused")<{
@@ -21,19 +26,23 @@ export class FileTooLarge extends Data.TaggedError("FileTooLarge")<{
   readonly maxBytes: number
 }> {}
 
-const PERMISSIONS = 0o777
+export const PERMISSIONS = 0o777
 /** Opens a folder, never through a link. */
 export const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 /** NONBLOCK: opening a pipe does not block; NOCTTY: a terminal does not become the controlling one. */
-const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
+export const READ = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 export const CREATE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 
 /** Splits a relative path; refuses empty and absolute paths, `..` and invalid file names. */
 export const partsOf = (path: string): Result.Result<ReadonlyArray<string>, PathRefused> =>
   Result.mapError(pathParts(path), (reason) => new PathRefused({ path, reason: `it ${reason}` }))
 
-const open = (path: string, real: string, flags: number, mode?: number) =>
-  Effect.acquireRelease(
+/** Names are bytes, not always UTF-8. */
+export type Name = string | Buffer
+
+/** Opens a file until the scope ends. @param path as in messages */
+export const open = (path: string, real: Name, flags: number, mode?: number) =>
+  inScope(
     io(path, () => fs.open(real, flags, mode)),
     (handle) =>
       Effect.catch(
@@ -42,9 +51,13 @@ const open = (path: string, real: string, flags: number, mode?: number) =>
       )
   )
 
-const within = (folder: fs.FileHandle, name: string) => `/proc/self/fd/${folder.fd}/${name}`
+/** Returns the path of a name in an open folder. */
+export const within = (folder: fs.FileHandle, name: Name): Name =>
+  typeof name === "string"
+    ? `/proc/self/fd/${folder.fd}/${name}`
+    : Buffer.concat([Buffer.from(`/proc/self/fd/${folder.fd}/`), name])
 
-const describe = (stats: Stats): string => {
+export const describe = (stats: Stats | BigIntStats): string => {
   if (stats.isSymbolicLink()) return "is a symbolic link"
   if (stats.isDirectory()) return "is a folder"
   if (stats.isFile()) return "is a file"
@@ -53,32 +66,34 @@ const describe = (stats: Stats): string => {
 }
 
 /** Returns the `lstat` of a name in an open folder, if it exists. */
-const lstatIn = (path: string, folder: fs.FileHandle, name: string) =>
+export const lstatIn = (path: string, folder: fs.FileHandle, name: Name) =>
   io(path, () => fs.lstat(within(folder, name))).pipe(
     Effect.map(Option.some),
     orMissing(Option.none<Stats>())
   )
 
 /** Gives a new file or folder the owner of its folder, if this process is root. */
-const chownLike = (
+export const chownLike = (
   path: string,
   handle: fs.FileHandle,
   owner: { readonly uid: number; readonly gid: number }
 ) => (process.geteuid?.() === 0 ? io(path, () => handle.chown(owner.uid, owner.gid)) : Effect.void)
 
-const enter = Effect.fnUntraced(function* (
+/** Opens a folder in an open one, never through a link; makes a missing one if `onMade` is given. */
+export const enter = Effect.fnUntraced(function* (
   path: string,
   folder: fs.FileHandle,
-  name: string,
-  create: boolean
+  name: Name,
+  onMade?: (folder: fs.FileHandle, name: Name) => void
 ): Effect.fn.Return<Option.Option<fs.FileHandle>, PathRefused | IoError, Scope.Scope> {
   const found = yield* lstatIn(path, folder, name)
   if (Option.isSome(found) && !found.value.isDirectory()) {
     return yield* new PathRefused({ path, reason: `\`${name}\` ${describe(found.value)}, not a folder` })
   }
   if (Option.isNone(found)) {
-    if (!create) return Option.none()
+    if (onMade === undefined) return Option.none()
     yield* io(path, () => fs.mkdir(within(folder, name), 0o755)).pipe(
+      Effect.tap(() => Effect.sync(() => onMade(folder, name))),
       Effect.catchIf(
         (error) => error.code === "EEXIST",
         () => Effect.void
@@ -95,10 +110,29 @@ const enter = Effect.fnUntraced(function* (
   return Option.some(opened)
 })
 
+/** Opens a folder below an open one, part by part. `onMade`: missing folders are made. */
+export const enterAll = Effect.fnUntraced(function* (
+  path: string,
+  root: fs.FileHandle,
+  parts: ReadonlyArray<Name>,
+  onMade?: (folder: fs.FileHandle, name: Name) => void
+): Effect.fn.Return<Option.Option<fs.FileHandle>, PathRefused | IoError, Scope.Scope> {
+  let folder = root
+  for (const part of parts) {
+    const next = yield* enter(path, folder, part, onMade)
+    if (Option.isNone(next)) return Option.none()
+    folder = next.value
+  }
+  return Option.some(folder)
+})
+
 interface FileLocation {
   readonly folder: fs.FileHandle
   readonly name: string
 }
+
+/** Opens a folder that may be reached through links. */
+export const openRoot = (root: string) => open(root, root, constants.O_RDONLY | constants.O_DIRECTORY)
 
 /** Opens the folder of a file. `root` may be reached through links; the path below it may not. */
 const locate = Effect.fnUntraced(function* (
@@ -108,16 +142,12 @@ const locate = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Option.Option<FileLocation>, PathRefused | IoError, Scope.Scope> {
   const parts = yield* Effect.fromResult(partsOf(path))
   const name = parts.at(-1) ?? ""
-  let folder = yield* open(root, root, constants.O_RDONLY | constants.O_DIRECTORY)
-  for (const part of parts.slice(0, -1)) {
-    const next = yield* enter(path, folder, part, create)
-    if (Option.isNone(next)) return Option.none()
-    folder = next.value
-  }
-  return Option.some({ folder, name })
+  const top = yield* openRoot(root)
+  const folder = yield* enterAll(path, top, parts.slice(0, -1), create ? () => {} : undefined)
+  return Option.map(folder, (folder) => ({ folder, name }))
 })
 
-const refuseUnlessFile = (path: string, stats: Stats): Effect.Effect<void, PathRefused> =>
+const refuseUnlessFile = (path: string, stats: Stats | BigIntStats): Effect.Effect<void, PathRefused> =>
   stats.isFile() ? Effect.void : new PathRefused({ path, reason: `it ${describe(stats)}, not a file` })
 
 /** Reads to the end of the file, and at most one byte beyond `maxBytes`, because the file may grow meanwhile. */
@@ -134,17 +164,11 @@ const readAll = Effect.fnUntraced(function* (path: string, handle: fs.FileHandle
   return yield* new FileTooLarge({ path, maxBytes: maxBytes })
 })
 
-export const readFileInside = Effect.fn("readFileInside")(function* (
-  root: string,
-  path: string,
-  maxBytes: number
-) {
-  const at = yield* locate(root, path, false)
-  if (Option.isNone(at)) return Option.none<Buffer>()
-  const { folder, name } = at.value
+/** Opens a file of an open folder for reading, never a link, pipe or device; nothing if it is missing. */
+export const openFileIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHandle, name: Name) {
   // checked before it is opened: opening a device may have side effects
   const found = yield* lstatIn(path, folder, name)
-  if (Option.isNone(found)) return Option.none<Buffer>()
+  if (Option.isNone(found)) return Option.none<fs.FileHandle>()
   yield* refuseUnlessFile(path, found.value)
   const handle = yield* open(path, within(folder, name), READ).pipe(
     Effect.catchIf(
@@ -152,8 +176,21 @@ export const readFileInside = Effect.fn("readFileInside")(function* (
       () => new PathRefused({ path, reason: "it changed while it was opened" })
     )
   )
+  yield* refuseUnlessFile(path, yield* io(path, () => handle.stat()))
+  return Option.some(handle)
+})
+
+export const readFileInside = Effect.fn("readFileInside")(function* (
+  root: string,
+  path: string,
+  maxBytes: number
+) {
+  const at = yield* locate(root, path, false)
+  if (Option.isNone(at)) return Option.none<Buffer>()
+  const file = yield* openFileIn(path, at.value.folder, at.value.name)
+  if (Option.isNone(file)) return Option.none<Buffer>()
+  const handle = file.value
   const stats = yield* io(path, () => handle.stat())
-  yield* refuseUnlessFile(path, stats)
   if (stats.size > maxBytes) return yield* new FileTooLarge({ path, maxBytes: maxBytes })
   return Option.some(yield* readAll(path, handle, maxBytes))
 }, Effect.scoped)

@@ -16,6 +16,7 @@ import { makeCreation } from "./createFiles.ts"
 import { beyond, type DiskLimits, diskLimit, openDiskLimits } from "./diskLimits.ts"
 import { besideSize, diskUsage, ownSize, sumOf } from "./diskUsage.ts"
 import { type FileContext, makePermits, makePlanOf, makeVolumeWriters, present } from "./fileContext.ts"
+import { layoutOf } from "./fileLayout.ts"
 import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
 import type { LayerFolders } from "./overlayTree.ts"
@@ -93,6 +94,16 @@ const makeMeasures = (planOf: ReturnType<typeof makePlanOf>, limits: DiskLimits)
     const isEnforced = limits.isEnforced(folder, record !== undefined)
     const own = isEnforced ? [] : [yield* ownSize(folder, yield* planOf(spec), record)]
     return beyond(sumOf([...own, yield* besideSize(folder, pids)]), limit)
+  }),
+  /** Returns the disk limit of a server in bytes, 0 for none, and what counts against it. */
+  quota: Effect.fn("InstanceFiles.quota")(function* (folder: string, spec: ServerSpec) {
+    const limit = diskLimit(spec)
+    const record = yield* readTreeRecord(join(folder, TREE))
+    const measured = Effect.gen(function* () {
+      const own = yield* ownSize(folder, yield* planOf(spec), record)
+      return sumOf([own, yield* besideSize(folder, undefined)])
+    })
+    return { limit, isEnforced: limits.isEnforced(folder, record !== undefined), measured }
   }),
   /** Measures the files of a server that runs which have changed since a time, in ms since the epoch. */
   changed: Effect.fn("InstanceFiles.changed")(function* (
@@ -179,6 +190,8 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
         yield* copyInto(instanceFolder(folder), (yield* planOf(spec, "start")).copies, sources)
       })
     ),
+    /** Returns where the files of a server lie. Requires that they are made. */
+    layout: (folder: string, spec: ServerSpec) => layoutOf(at, planOf, folder, spec),
     paths: (spec: ServerSpec) => Effect.map(planOf(spec), instancePaths),
     close: serial(Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))),
     ...makeMeasures(planOf, limits),

@@ -52,7 +52,12 @@ const makeUpper = Effect.fnUntraced(function* (folder: string, like: string, own
   yield* makeFolder(join(folder, "work"))
 })
 
-const folderOf = (layer: TreeLayer, tree: string, record: Pick<TreeRecord, "base">, at: LayerFolders) => {
+export const folderOf = (
+  layer: TreeLayer,
+  tree: string,
+  record: Pick<TreeRecord, "base">,
+  at: LayerFolders
+) => {
   const root = {
     base: join(at.generations, record.base),
     volumes: at.sources.volumesDir,

@@ -17,7 +17,7 @@ import { writeAtomic, writeNew } from "../disk/replaceFile.ts"
 const PlainRecord = Schema.Struct({ format: Schema.Literal(1), base: Schema.String })
 const decodePlain = Schema.decodeUnknownEffect(Schema.fromJsonString(PlainRecord))
 
-const plainPath = (folder: string) => join(folder, "files.json")
+export const plainPath = (folder: string) => join(folder, "files.json")
 
 /** Returns the generation that the files were copied from, unless the record is missing or unreadable. */
 export const plainBase = Effect.fnUntraced(function* (folder: string) {

@@ -12,6 +12,7 @@ import type { Run } from "../runtime/Runtime.ts"
 import type { InstanceFile, InstanceFileOwner, WaitingWrites } from "../state/InstanceFile.ts"
 import { LiveProgress, sendProgress, sendReports } from "../uplink/ReportOutbox.ts"
 import type { Uplink } from "../uplink/uplink.ts"
+import { Accesses } from "./Accesses.ts"
 import {
   adopt,
   define,
@@ -67,6 +68,7 @@ const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefused>): Ef
 export class Instance implements InstanceFileOwner {
   readonly file: InstanceFile
   readonly folder: string
+  readonly accesses = new Accesses()
   readonly #options: InstanceOptions
   #serving: Serving | undefined
   #adoption: Deferred.Deferred<void> | undefined = Deferred.makeUnsafe<void>()
@@ -147,10 +149,17 @@ export class Instance implements InstanceFileOwner {
     })
   }
 
-  /** Ends its fibers. Requires that no operation is in progress. */
+  get isShutDown(): boolean {
+    return this.#isShutDown
+  }
+
+  /** Ends its fibers and the accesses to its files. Requires that no operation is in progress. */
   get end(): Effect.Effect<void> {
     return Effect.suspend(() =>
-      this.#serving === undefined ? Effect.void : Scope.close(this.#serving.scope, Exit.void)
+      Effect.andThen(
+        this.accesses.interrupt,
+        this.#serving === undefined ? Effect.void : Scope.close(this.#serving.scope, Exit.void)
+      )
     )
   }
 
@@ -235,6 +244,7 @@ export class Instance implements InstanceFileOwner {
       ...this.#options,
       file: this.file,
       folder: this.folder,
+      accesses: this.accesses,
       scope: Scope.makeUnsafe(),
       progress,
       console: () => {

@@ -186,7 +186,8 @@ export const beginWork = Effect.fnUntraced(function* (
   onDone: (exit: WorkExit) => Effect.Effect<void>
 ) {
   if (it.work !== undefined) return
-  const { file, scope } = it
+  const { accesses, file, scope } = it
+  yield* accesses.interrupt
   const state = file.get()
   const started_at = yield* nowText
   const begun = (before: InstanceState) => beginning(before, started_at)

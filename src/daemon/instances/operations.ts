@@ -186,7 +186,7 @@ export const hold = Effect.fnUntraced(function* (it: Serving, held: boolean) {
     return yield* conflict("the node is working on the files of the server", "Wait until it is done.")
   }
   yield* it.file.update((state) => (held === (state.held ?? false) ? state : { ...state, held }))
-  if (!held) yield* resume(it)
+  yield* held ? it.accesses.interrupt : resume(it)
 })
 
 const refuseHeld = ({ file }: Serving) =>
@@ -222,6 +222,7 @@ export const reinstall = Effect.fnUntraced(function* (it: Serving) {
 
 /** Kills the process and interrupts work on the files. */
 export const destroy = Effect.fnUntraced(function* (it: Serving) {
+  yield* it.accesses.interrupt
   yield* interruptWork(it)
   yield* destroyProcess(it)
 })

@@ -13,6 +13,7 @@ import type { Runtime } from "../runtime/Runtime.ts"
 import type { InstanceFile } from "../state/InstanceFile.ts"
 import type { LiveProgress } from "../uplink/ReportOutbox.ts"
 import type { Uplink } from "../uplink/uplink.ts"
+import type { Accesses } from "./Accesses.ts"
 import type { Turns } from "./StartQueue.ts"
 import type { RunEvent, WatchedRun } from "./watchRun.ts"
 
@@ -40,6 +41,7 @@ export interface Work {
 export interface Serving extends InstanceParts {
   readonly file: InstanceFile
   readonly folder: string
+  readonly accesses: Accesses
   /** Has the fibers of its run, work and timers. */
   readonly scope: Scope.Closeable
   readonly progress: LiveProgress

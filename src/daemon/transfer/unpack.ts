@@ -147,7 +147,7 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
 })
 
 /** Fails if the disk of a folder has less free space than must stay free. */
-const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free: number | undefined) {
+export const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free?: number) {
   const disk = yield* io(`read the free space of ${folder}`, () => fs.statfs(folder))
   // Without the blocks that a file system reserves for root: servers cannot use them.
   const freeBytes = disk.bavail * disk.bsize

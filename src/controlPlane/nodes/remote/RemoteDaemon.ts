@@ -19,6 +19,7 @@ import { makeCreations } from "./creations.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, creationOutcome, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { openConsole } from "./remoteConsole.ts"
+import { makeRemoteFiles } from "./remoteFiles.ts"
 
 export interface RemoteTarget {
   readonly url: string
@@ -74,9 +75,9 @@ export const makeDaemonCalls = Effect.map(
       })
     )
   }),
-  ({ daemon }) => daemon
+  ({ daemon, nodeFiles }) => ({ ...daemon, nodeFiles })
 )
-type DaemonCalls = Effect.Success<typeof makeDaemonCalls>
+export type DaemonCalls = Effect.Success<typeof makeDaemonCalls>
 
 /** Uses the client for one call. */
 type Use<A> = (client: DaemonCalls) => Effect.Effect<A, CallFailure>
@@ -99,7 +100,7 @@ const sequenceOf = (header: string | undefined): number | undefined =>
 /** The calls to one daemon, with its current target or another one whose token it knows. */
 const makeCalling = (options: RemoteDaemonOptions) => {
   const { breaker, client, expected = Effect.void, node_id, refresh = Effect.void, target } = options
-  const deadline = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
+  const standard = Duration.fromInputUnsafe(options.deadline ?? "10 seconds")
   const unreachable = new NodeUnreachable({ node_id })
   let accepted: RemoteTarget | undefined
 
@@ -128,7 +129,7 @@ const makeCalling = (options: RemoteDaemonOptions) => {
   const call = <A>(
     repeatable: boolean,
     use: Use<A>,
-    { largest = LARGEST_ANSWER, newestOnly = false } = {}
+    { deadline = standard, largest = LARGEST_ANSWER, newestOnly = false } = {}
   ): Effect.Effect<A, DaemonError> => {
     const calling = Effect.suspend(() => {
       const first = target()
@@ -284,6 +285,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       page(request, (client) =>
         Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf(request))
       ),
-    console
+    console,
+    access: makeRemoteFiles({ call, unreachable })
   }
 }

@@ -18,6 +18,7 @@ import {
   DaemonRefused,
   NodeUnreachable
 } from "../../../../src/contract/nodeApi/Daemon.ts"
+import { FileRefused } from "../../../../src/contract/nodeApi/NodeFiles.ts"
 import { RecentRemovals } from "../../../../src/daemon/instances/instanceRemoval.ts"
 import { host, systemInfo } from "../../../support/samples.ts"
 
@@ -51,6 +52,9 @@ const allowed: Readonly<Record<PowerAction, ReadonlyArray<ServerStatus>>> = {
 
 const refuse = (status: 404 | 409 | 422 | 500, detail: string): DaemonRefused =>
   new DaemonRefused({ status, detail, hint: "Look at its state." })
+
+const noFiles = () =>
+  new FileRefused({ status: 422, detail: "not offered by this node", hint: "Use another node." })
 
 /**
  * A daemon in memory that outlives its control planes. It keeps reports until they are acknowledged, like a real one,
@@ -414,6 +418,16 @@ export class FakeDaemon {
         skip_scripts: true
       })),
     installLogs: (id) => this.#on("installLogs", id, () => ({ items: ["installed"], total: 1 })),
-    console: (id) => this.#on("console", id, () => Stream.make("line"))
+    console: (id) => this.#on("console", id, () => Stream.make("line")),
+    access: {
+      list: noFiles,
+      stat: noFiles,
+      read: noFiles,
+      write: noFiles,
+      change: noFiles,
+      archive: noFiles,
+      search: noFiles,
+      diff: noFiles
+    }
   }
 }

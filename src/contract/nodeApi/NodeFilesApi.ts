@@ -1,0 +1,98 @@
+/** The wire of {@link NodeFiles}, between the control plane and a daemon (spec 10.5). */
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Policy, route } from "../api/routePolicy.ts"
+import { Forbidden, InsufficientStorage, PreconditionFailed, RangeNotSatisfiable } from "../domain/errors.ts"
+import { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch, FileMode } from "../domain/Files.ts"
+import { ServerId } from "../domain/Id.ts"
+import { DaemonAuthorization } from "./DaemonAuthorization.ts"
+
+/** Most changes, and most paths of an archive, in one call. */
+export const MOST_PATHS = 1000
+
+const params = { id: ServerId }
+const text = Schema.optionalKey(Schema.String)
+const whole = Schema.optionalKey(
+  Schema.FiniteFromString.check(Schema.isBetween({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
+)
+
+const refusals = [Forbidden, PreconditionFailed, RangeNotSatisfiable, InsufficientStorage] as const
+
+/** The outcome of a change: nothing, or the refusal. */
+const Outcome = Schema.Struct({
+  refused: Schema.optionalKey(
+    Schema.Struct({ status: Schema.Int, detail: Schema.String, hint: Schema.String })
+  )
+})
+
+const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
+const paths = Schema.Array(Schema.String).check(Schema.isMaxLength(MOST_PATHS))
+
+/** The calls of {@link NodeFiles}. Contents are streams without limit and deadline. */
+export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
+  .add(
+    HttpApiEndpoint.get("list", "/servers/:id/access", {
+      params,
+      query: { path: Schema.String, after: text, limit: whole, sizes: text },
+      success: Schema.Struct({ entries: Schema.Array(FileEntry), next: text }),
+      error: refusals
+    }).annotateMerge(route("A page of a folder of a server")),
+    HttpApiEndpoint.get("entry", "/servers/:id/access/entry", {
+      params,
+      query: { path: Schema.String },
+      success: Schema.Struct({ entry: FileEntry, etag: Schema.String }),
+      error: refusals
+    }).annotateMerge(route("An entry of a folder of a server, with its tag")),
+    HttpApiEndpoint.get("read", "/servers/:id/access/content", {
+      params,
+      query: { path: Schema.String, start: whole, end: whole, etag: text },
+      success: bytes,
+      error: refusals
+    }).annotateMerge(route("Bytes of a file", { transfers: true })),
+    HttpApiEndpoint.put("write", "/servers/:id/access/content", {
+      params,
+      query: {
+        path: Schema.String,
+        if_match: text,
+        if_none_match: Schema.optionalKey(Schema.Literal("*")),
+        mode: Schema.optionalKey(FileMode),
+        sha256: text,
+        size: whole
+      },
+      payload: bytes,
+      success: Schema.Struct({ created: Schema.Boolean, etag: Schema.String }),
+      error: refusals
+    }).annotateMerge(route("Replace a file once its last byte is on disk", { transfers: true })),
+    HttpApiEndpoint.post("change", "/servers/:id/access/changes", {
+      params,
+      payload: Schema.Struct({ changes: Schema.Array(FileChange).check(Schema.isMaxLength(MOST_PATHS)) }),
+      success: Schema.Struct({ outcomes: Schema.Array(Outcome) }),
+      error: refusals
+    }).annotateMerge(route("Make folders, delete, move and copy, in order", { longestWait: 570 })),
+    HttpApiEndpoint.post("archive", "/servers/:id/access/archive", {
+      params,
+      payload: Schema.Struct({ paths, format: ArchiveFormat }),
+      success: bytes,
+      error: refusals
+    }).annotateMerge(route("Files and folders as an archive", { transfers: true })),
+    HttpApiEndpoint.post("search", "/servers/:id/access/search", {
+      params,
+      payload: Schema.Struct({
+        path: Schema.String,
+        name: text,
+        text,
+        case_sensitive: Schema.Boolean,
+        limit: Schema.Int
+      }),
+      success: Schema.Struct({ matches: Schema.Array(FileMatch), incomplete: Schema.Boolean }),
+      error: refusals
+    }).annotateMerge(route("Files by name and by text")),
+    HttpApiEndpoint.get("diff", "/servers/:id/access/diff", {
+      params,
+      success: Schema.Struct({ differences: Schema.Array(FileDifference) }),
+      error: refusals
+    }).annotateMerge(route("What a server has written over its base"))
+  )
+  .middleware(DaemonAuthorization)
+  .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })
+  .annotateMerge(OpenApi.annotations({ title: "Files of servers" })) {}

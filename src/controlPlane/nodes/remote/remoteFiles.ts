@@ -1,0 +1,218 @@
+/** The files of servers on a remote node (spec 10.5). */
+import { Clock, Duration, Effect, Result, Stream } from "effect"
+import type {
+  Conflict,
+  Forbidden,
+  InsufficientStorage,
+  InvalidRequest,
+  NotFound,
+  PreconditionFailed,
+  RangeNotSatisfiable
+} from "../../../contract/domain/errors.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import { cleanText } from "../../../contract/domain/NodeText.ts"
+import { type DaemonError, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
+import { FileRefused, type NodeFiles, type WriteFile } from "../../../contract/nodeApi/NodeFiles.ts"
+import { elapsedMillisOf } from "../../../shared/work/elapsed.ts"
+import type { DaemonCalls } from "./RemoteDaemon.ts"
+import type { CallFailure } from "./remoteCall.ts"
+
+/** Bounds of answers, in bytes: a daemon ends a page of a folder before this. */
+const LARGEST_PAGE = 4 * 1024 * 1024
+const LARGEST_LIST = 16 * 1024 * 1024
+
+/** Longest time without a byte, in ms. The end of a write takes longer: its last bytes go to the disk. */
+const STALL_MILLIS = 60_000
+const END_MILLIS = 120_000
+/** Copies and deletions of trees. */
+const CHANGES = Duration.minutes(10)
+const SEARCH = Duration.seconds(30)
+
+type Refusal =
+  | Forbidden
+  | NotFound
+  | Conflict
+  | PreconditionFailed
+  | RangeNotSatisfiable
+  | InvalidRequest
+  | InsufficientStorage
+
+const statuses: Readonly<Record<string, FileRefused["status"]>> = {
+  Forbidden: 403,
+  NotFound: 404,
+  Conflict: 409,
+  PreconditionFailed: 412,
+  RangeNotSatisfiable: 416,
+  InvalidRequest: 422,
+  InsufficientStorage: 507
+}
+
+const isRefusal = (error: CallFailure | Refusal): error is Refusal => error._tag in statuses
+
+const refusedWith = (
+  status: FileRefused["status"],
+  { detail, hint }: { readonly detail: string; readonly hint: string }
+) => new FileRefused({ status, detail: cleanText(detail), hint: cleanText(hint) })
+
+/** Makes a refusal of the daemon a result: the node has answered. */
+const answered = <A>(
+  call: Effect.Effect<A, CallFailure | Refusal>
+): Effect.Effect<Result.Result<A, FileRefused>, CallFailure> =>
+  Effect.matchEffect(call, {
+    onSuccess: (value) => Effect.succeed(Result.succeed(value)),
+    onFailure: (error) =>
+      isRefusal(error)
+        ? Effect.succeed(Result.fail(refusedWith(statuses[error._tag] ?? 422, error)))
+        : Effect.fail(error)
+  })
+
+export interface FileCalls {
+  readonly unreachable: NodeUnreachable
+  /** Calls the daemon; the answer has at most `largest` bytes unless it is a stream. */
+  readonly call: <A>(
+    isRepeatable: boolean,
+    use: (client: DaemonCalls) => Effect.Effect<A, CallFailure>,
+    options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
+  ) => Effect.Effect<A, DaemonError>
+}
+
+/** The source of a body, and whether the receiver takes its bytes. */
+const makeWatched = <E>(bytes: Stream.Stream<Uint8Array, E>, clock: Clock.Clock) => {
+  let failed: { readonly error: E } | undefined
+  let isWaiting = false
+  let hasEnded = false
+  let since = elapsedMillisOf(clock)
+  const mark = (waits: boolean) => {
+    isWaiting = waits
+    since = elapsedMillisOf(clock)
+  }
+  const noted = Stream.tapError(bytes, (error) =>
+    Effect.sync(() => {
+      failed = { error }
+    })
+  )
+  const counted = Stream.transformPull(noted, (pull) =>
+    Effect.succeed(
+      Effect.suspend(() => {
+        mark(true)
+        return Effect.ensuring(
+          pull,
+          Effect.sync(() => mark(false))
+        )
+      })
+    )
+  )
+  const ended = Effect.sync(() => {
+    hasEnded = true
+  })
+  const watched = Stream.concat(counted, Stream.drain(Stream.fromEffect(ended)))
+  /** Returns once the receiver has taken no byte for too long. */
+  const stalled = Effect.gen(function* () {
+    for (;;) {
+      const limit = hasEnded ? END_MILLIS : STALL_MILLIS
+      const left = isWaiting ? limit : since + limit - elapsedMillisOf(clock)
+      if (left <= 0) return
+      yield* Effect.sleep(left)
+    }
+  })
+  return { watched, stalled, failed: () => failed }
+}
+
+export const makeRemoteFiles = ({ call, unreachable }: FileCalls): NodeFiles => {
+  const ask = <A>(
+    isRepeatable: boolean,
+    use: (client: DaemonCalls["nodeFiles"]) => Effect.Effect<A, CallFailure | Refusal>,
+    options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
+  ) =>
+    Effect.flatMap(
+      call(isRepeatable, ({ nodeFiles }) => answered(use(nodeFiles)), options),
+      Effect.fromResult
+    )
+
+  const stalledDownload = new NodeUnreachable({
+    node_id: unreachable.node_id,
+    reason: "no byte of the file arrived for 60 s"
+  })
+  const received = <E>(stream: Stream.Stream<Uint8Array, E>) =>
+    stream.pipe(
+      Stream.mapError((): DaemonError => unreachable),
+      Stream.timeoutOrElse({ duration: STALL_MILLIS, orElse: () => Stream.fail(stalledDownload) })
+    )
+
+  const write = <E>(id: ServerId, request: WriteFile, bytes: Stream.Stream<Uint8Array, E>) =>
+    Effect.gen(function* () {
+      // The bytes can be sent once only: an outdated token is replaced before.
+      yield* call(true, (client) => client.status({ params: { id } }))
+      const { failed, stalled, watched } = makeWatched(bytes, yield* Clock.Clock)
+      const { path, ...conditions } = request
+      const sent = call(
+        false,
+        ({ nodeFiles }) =>
+          answered(
+            nodeFiles.write({ params: { id }, query: { path, ...conditions }, payload: watched })
+          ).pipe(
+            // The source of the bytes has failed, not the node.
+            Effect.catchIf(
+              () => failed() !== undefined,
+              () => Effect.succeed(undefined)
+            )
+          ),
+        { deadline: Duration.infinity }
+      )
+      const tooLate = Effect.andThen(
+        stalled,
+        Effect.fail(new NodeUnreachable({ node_id: unreachable.node_id, reason: "it took no byte for 60 s" }))
+      )
+      const outcome = yield* Effect.raceFirst(sent, tooLate)
+      const source = failed()
+      if (source !== undefined) return yield* Effect.fail(source.error)
+      return outcome === undefined ? yield* unreachable : yield* Effect.fromResult(outcome)
+    })
+
+  return {
+    list: (id, { sizes, ...query }) =>
+      ask(
+        true,
+        (files) => files.list({ params: { id }, query: { ...query, ...(sizes ? { sizes: "true" } : {}) } }),
+        { largest: LARGEST_PAGE }
+      ),
+    stat: (id, path) => ask(true, (files) => files.entry({ params: { id }, query: { path } })),
+    read: (id, query) =>
+      Effect.map(
+        ask(true, (files) => files.read({ params: { id }, query })),
+        received
+      ),
+    write,
+    change: (id, changes) =>
+      Effect.map(
+        ask(false, (files) => files.change({ params: { id }, payload: { changes } }), {
+          largest: LARGEST_LIST,
+          deadline: CHANGES
+        }),
+        ({ outcomes }) =>
+          changes.map((_, index) => {
+            const refused = outcomes[index]?.refused
+            if (refused === undefined) return outcomes[index] === undefined ? unreachable : undefined
+            const status = Object.values(statuses).find((known) => known === refused.status)
+            return status === undefined
+              ? new NodeUnreachable({ node_id: unreachable.node_id, reason: cleanText(refused.detail) })
+              : refusedWith(status, refused)
+          })
+      ),
+    archive: (id, payload) =>
+      Effect.map(
+        ask(true, (files) => files.archive({ params: { id }, payload })),
+        received
+      ),
+    search: (id, payload) =>
+      ask(true, (files) => files.search({ params: { id }, payload }), {
+        largest: LARGEST_LIST,
+        deadline: SEARCH
+      }),
+    diff: (id) =>
+      Effect.map(
+        ask(true, (files) => files.diff({ params: { id } }), { largest: LARGEST_LIST, deadline: SEARCH }),
+        ({ differences }) => differences
+      )
+  }
+}

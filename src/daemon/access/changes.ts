@@ -1,0 +1,194 @@
+/** Changes of files by callers: folders, deletions, permissions, moves and copies (spec 10.3). */
+import { randomUUID } from "node:crypto"
+import { constants } from "node:fs"
+import * as fs from "node:fs/promises"
+import { Effect, Option } from "effect"
+import { type FileChange, isWithin } from "../../contract/domain/Files.ts"
+import { describe, enter, io, lstatIn, open, within } from "../disk/safePath.ts"
+import { parentMade, syncFolder } from "./contents.ts"
+import { conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
+import type { Room } from "./room.ts"
+import type { Located, Place, Site } from "./Site.ts"
+import { copyInside, removeInside, walkInside } from "./trees.ts"
+
+/** Entries that one change may copy, or move to another file system. */
+const MOST_COPIED = 1000
+/** Entries in which rules of the blueprint are looked for. */
+const MOST_CHECKED = 200_000
+/** Opens anything without its contents; a link is opened itself. */
+const PATH_ONLY = 0o10000000 | constants.O_NOFOLLOW
+
+interface Scene {
+  readonly site: Site
+  readonly room: Room
+}
+
+const refuseFixed = (site: Site, path: string) => {
+  const fixed = site.fixedWithin(path)
+  return fixed === undefined
+    ? Effect.void
+    : conflict(path, `${fixed} is a volume or mount, which stays where it is`, "Name what lies beside it.")
+}
+
+/** Refuses a tree that has something in it which callers may not write, or would have at `to`. */
+const refuseProtected = Effect.fnUntraced(function* (
+  site: Site,
+  { path }: Place,
+  at: Located,
+  to: string = path,
+  isRead = false
+) {
+  if (!site.hasPatterns) return
+  const folder = yield* enter(path, at.folder, at.name).pipe(
+    Effect.catchTag("PathRefused", () => Effect.succeed(Option.none<fs.FileHandle>()))
+  )
+  if (Option.isNone(folder)) return
+  let entries = 0
+  yield* walkInside(path, folder.value, (entry) => {
+    entries += 1
+    if (entries > MOST_CHECKED)
+      return unprocessable(
+        `${path}: it has more than ${MOST_CHECKED} entries`,
+        "Change its folders one by one."
+      )
+    const why = isRead
+      ? site.isHidden(entry.path)
+        ? "callers may not read it"
+        : undefined
+      : site.whyNotWritable(entry.path)
+    const other = site.whyNotWritable(`${to}${entry.path.slice(path.length)}`)
+    if (why !== undefined) return forbidden(entry.path, why)
+    return other === undefined
+      ? Effect.succeed(true)
+      : forbidden(`${to}${entry.path.slice(path.length)}`, other)
+  })
+}, Effect.scoped)
+
+const needEntry = Effect.fnUntraced(function* (site: Site, place: Place) {
+  const at = yield* site.parent(place)
+  const found = yield* lstatIn(place.path, at.folder, at.name)
+  return Option.isNone(found) ? yield* noSuchPath(place.path) : { at, stats: found.value }
+})
+
+const makeFolder = Effect.fnUntraced(function* ({ room, site }: Scene, path: string) {
+  const place = yield* site.writable(path)
+  const made = yield* parentMade(site, room, place)
+  const found = yield* lstatIn(place.path, made.folder, made.name)
+  if (Option.isSome(found)) {
+    if (found.value.isDirectory()) return
+    return yield* conflict(place.path, `it ${describe(found.value)}`)
+  }
+  yield* room.take(site, place, 0, 1)
+  yield* enter(place.path, made.folder, made.name, () => {})
+})
+
+const remove = Effect.fnUntraced(function* ({ site }: Scene, path: string) {
+  const place = yield* site.writable(path)
+  yield* refuseFixed(site, place.path)
+  const { at } = yield* needEntry(site, place)
+  yield* refuseProtected(site, place, at)
+  yield* removeInside(place.path, at)
+})
+
+const setMode = Effect.fnUntraced(function* ({ site }: Scene, path: string, mode: string) {
+  const place = yield* site.writable(path)
+  const { at } = yield* needEntry(site, place)
+  const handle = yield* open(place.path, within(at.folder, at.name), PATH_ONLY)
+  const stats = yield* io(place.path, () => handle.stat())
+  if (stats.isSymbolicLink())
+    return yield* conflict(place.path, "it is a symbolic link, which has no permissions")
+  yield* io(place.path, () => fs.chmod(`/proc/self/fd/${handle.fd}`, Number.parseInt(mode, 8)))
+})
+
+/** Puts an entry of the same folder in place of another, whose old tree is removed afterwards. */
+const putInPlace = Effect.fnUntraced(function* (path: string, from: Located, to: Located, replaces: boolean) {
+  const rename = (one: Located, other: Located) =>
+    io(path, () => fs.rename(within(one.folder, one.name), within(other.folder, other.name)))
+  const there = yield* lstatIn(path, to.folder, to.name)
+  if (Option.isNone(there)) return yield* rename(from, to)
+  if (!replaces) return yield* conflict(path, "it exists", "Send overwrite=replace, or choose another name.")
+  if (!there.value.isDirectory()) {
+    const moved = yield* lstatIn(path, from.folder, from.name)
+    if (Option.isSome(moved) && !moved.value.isDirectory()) return yield* rename(from, to)
+  }
+  const old: Located = { folder: to.folder, name: Buffer.from(`.muster-${randomUUID()}.tmp`) }
+  yield* rename(to, old)
+  yield* Effect.onError(rename(from, to), () => Effect.ignore(rename(old, to)))
+  yield* removeInside(path, old)
+})
+
+/** Copies an entry beside its target, then gives it its name. */
+const copyTo = Effect.fnUntraced(function* (
+  { room, site }: Scene,
+  places: { readonly from: Place; readonly to: Place },
+  at: { readonly from: Located; readonly to: Located },
+  replaces: boolean
+) {
+  const { from, to } = places
+  let entries = 0
+  const aside: Located = { folder: at.to.folder, name: Buffer.from(`.muster-${randomUUID()}.tmp`) }
+  yield* copyInside(from.path, at.from, aside, {
+    take: (bytes, count) => room.take(site, to, bytes, count),
+    check: (path) => {
+      entries += 1
+      if (entries > MOST_COPIED)
+        return unprocessable(
+          `${from.path}: it has more than ${MOST_COPIED} entries`,
+          "Copy its folders one by one."
+        )
+      return site.isHidden(path) ? forbidden(path, "callers may not read it") : Effect.void
+    }
+  }).pipe(
+    Effect.andThen(putInPlace(to.path, aside, at.to, replaces)),
+    Effect.onError(() => Effect.ignore(removeInside(to.path, aside)))
+  )
+  yield* syncFolder(to.path, at.to.folder)
+})
+
+const transfer = Effect.fnUntraced(function* (
+  scene: Scene,
+  change: Extract<FileChange, { readonly kind: "move" | "copy" }>
+) {
+  const { room, site } = scene
+  const isMove = change.kind === "move"
+  const replaces = change.overwrite === "replace"
+  const from = yield* isMove ? site.writable(change.from) : site.place(change.from)
+  const to = yield* site.writable(change.path)
+  if (isWithin(from.path, to.path)) {
+    return yield* unprocessable(`${to.path}: it lies in ${from.path}`, "Choose a target beside it.")
+  }
+  yield* refuseFixed(site, from.path)
+  yield* refuseFixed(site, to.path)
+  const { at: source } = yield* needEntry(site, from)
+  yield* refuseProtected(site, from, source, to.path, !isMove)
+  const target = yield* parentMade(site, room, to)
+  if (replaces) yield* refuseProtected(site, to, target)
+  const at = { from: source, to: target }
+  if (!isMove) return yield* copyTo(scene, { from, to }, at, replaces)
+  if (isWithin(to.path, from.path)) return yield* conflict(to.path, "what is moved lies in it")
+  yield* putInPlace(to.path, source, target, replaces).pipe(
+    Effect.catchIf(
+      // Another file system, or a folder of the base, which the kernel does not rename.
+      (error) => error._tag === "IoError" && error.code === "EXDEV",
+      () => Effect.andThen(copyTo(scene, { from, to }, at, replaces), removeInside(from.path, source))
+    )
+  )
+})
+
+/** Makes one change. */
+export const applyChange = (scene: Scene, change: FileChange) => {
+  const made = () => {
+    switch (change.kind) {
+      case "folder":
+        return makeFolder(scene, change.path)
+      case "delete":
+        return remove(scene, change.path)
+      case "mode":
+        return setMode(scene, change.path, change.mode)
+      case "move":
+      case "copy":
+        return transfer(scene, change)
+    }
+  }
+  return made().pipe(Effect.scoped, scene.room.explained(scene.site))
+}

@@ -1,0 +1,222 @@
+/** Reading and replacing the contents of files (spec 10.3). */
+import { createHash, randomUUID } from "node:crypto"
+import type { BigIntStats } from "node:fs"
+import * as fs from "node:fs/promises"
+import { Effect, Exit, Option, Stream } from "effect"
+import { FileRefused, type WriteFile } from "../../contract/nodeApi/NodeFiles.ts"
+import { atScopeEnd } from "../../shared/work/inScope.ts"
+import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
+import { type IoError, orMissing } from "../disk/fsio.ts"
+import {
+  CREATE,
+  chownLike,
+  describe,
+  io,
+  type Name,
+  open,
+  openFileIn,
+  PERMISSIONS,
+  within
+} from "../disk/safePath.ts"
+import { etagOf } from "./entries.ts"
+import { type AccessError, conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
+import type { Room } from "./room.ts"
+import type { Located, Place, Site } from "./Site.ts"
+
+/** Bytes that are read at a time. */
+const CHUNK = 256 * 1024
+/** Bytes between two writes to the disk, so that the last one does not take long. */
+const FLUSH_INTERVAL = 64 * 1024 * 1024
+
+export interface ReadRequest {
+  readonly path: string
+  readonly start?: number
+  readonly end?: number
+  readonly etag?: string
+}
+
+/** Serialises the replacements of a file. */
+const replacing = makeKeyedLock()
+
+const conditionFailed = (path: string, detail: string) =>
+  new FileRefused({
+    status: 412,
+    detail: `${path}: ${detail}`,
+    hint: "Read the file again, then repeat the write."
+  })
+
+const openFile = Effect.fnUntraced(function* (site: Site, place: Place) {
+  if (place.parts.length === 0) {
+    const { handle, isFolder } = yield* site.root(place)
+    return isFolder ? yield* conflict(place.path, "it is a folder, not a file") : handle
+  }
+  const { folder, name } = yield* site.parent(place)
+  const file = yield* openFileIn(place.path, folder, name)
+  return Option.isNone(file) ? yield* noSuchPath(place.path) : file.value
+})
+
+/** Opens a file and returns its bytes from `start` to `end`, both included. */
+export const readContents = Effect.fnUntraced(function* (site: Site, request: ReadRequest) {
+  const place = yield* site.place(request.path)
+  const { path } = place
+  // The folders on the way are closed again; the file stays open.
+  const handle = yield* openFile(site, place)
+  const stats = yield* io(path, () => handle.stat({ bigint: true }))
+  if (request.etag !== undefined && request.etag !== etagOf(stats))
+    return yield* conditionFailed(path, "it has been changed")
+  const size = Number(stats.size)
+  const start = request.start ?? 0
+  if (start > 0 && start >= size) {
+    return yield* new FileRefused({
+      status: 416,
+      detail: `${path}: it has ${size} bytes`,
+      hint: "Ask for bytes below the size of the file."
+    })
+  }
+  const end = Math.min(size, (request.end ?? Number.POSITIVE_INFINITY) + 1)
+  const bytes = Stream.unfold(
+    start,
+    (at): Effect.Effect<readonly [Uint8Array, number] | undefined, IoError | FileRefused> => {
+      if (at >= end) return Effect.succeed(undefined)
+      const chunk = Buffer.allocUnsafe(Math.min(CHUNK, end - at))
+      return Effect.flatMap(
+        io(path, () => handle.read(chunk, 0, chunk.length, at)),
+        ({ bytesRead }) =>
+          bytesRead === 0
+            ? Effect.fail(conflict(path, "it became shorter while it was read"))
+            : Effect.succeed([chunk.subarray(0, bytesRead), at + bytesRead] as const)
+      )
+    }
+  )
+  return { bytes, path }
+})
+
+const lstatBig = (path: string, { folder, name }: Located) =>
+  io(path, () => fs.lstat(within(folder, name), { bigint: true })).pipe(orMissing(undefined))
+
+/** Checks that a path can be replaced by a file, and the conditions of the write. */
+const checkTarget = (path: string, request: WriteFile, there: BigIntStats | undefined) => {
+  if (there !== undefined && !there.isFile()) return conflict(path, `it ${describe(there)}, not a file`)
+  if (request.if_none_match === "*" && there !== undefined) return conditionFailed(path, "it exists")
+  if (request.if_match === undefined) return Effect.void
+  if (there === undefined) return conditionFailed(path, "it does not exist")
+  return request.if_match === "*" || request.if_match === etagOf(there)
+    ? Effect.void
+    : conditionFailed(path, "it has been changed")
+}
+
+/** Writes all bytes of a chunk at the end of a file. */
+const append = Effect.fnUntraced(function* (path: string, handle: fs.FileHandle, bytes: Uint8Array) {
+  for (let done = 0; done < bytes.length; ) {
+    const from = done
+    const { bytesWritten } = yield* io(path, () => handle.write(bytes, from, bytes.length - from, null))
+    done += bytesWritten
+  }
+})
+
+/** Makes a temporary file in a folder, which is removed at the end of the scope unless it is renamed. */
+export const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHandle) {
+  const name = `.muster-${randomUUID()}.tmp`
+  let isRenamed = false
+  const handle = yield* open(path, within(folder, name), CREATE, 0o600)
+  yield* atScopeEnd(() =>
+    isRenamed
+      ? Effect.void
+      : io(path, () => fs.unlink(within(folder, name))).pipe(
+          orMissing(undefined),
+          Effect.catch(({ code }) =>
+            Effect.logWarning(`cannot remove the temporary file of ${path}: ${code}`)
+          )
+        )
+  )
+  return {
+    handle,
+    /** Gives the file its name. Once that has begun, it is completed. */
+    renameTo: (to: Located) =>
+      Effect.map(
+        io(path, () => fs.rename(within(folder, name), within(to.folder, to.name))),
+        () => {
+          isRenamed = true
+        }
+      )
+  }
+})
+
+export const syncFolder = (path: string, folder: fs.FileHandle) => io(path, () => folder.sync())
+
+/** Removes the folders that a failed write has made, unless something else is in them by now. */
+const removeMade = (path: string, made: ReadonlyArray<readonly [fs.FileHandle, Name]>) =>
+  Effect.forEach(
+    made.toReversed(),
+    ([folder, name]) => Effect.ignore(io(path, () => fs.rmdir(within(folder, name)))),
+    { discard: true }
+  )
+
+/** Opens the folder of a place and makes missing ones, which a failure removes again. */
+export const parentMade = Effect.fnUntraced(function* (site: Site, room: Room, place: Place) {
+  const made: Array<readonly [fs.FileHandle, Name]> = []
+  const located = yield* Effect.onError(
+    site.parent(place, (folder, name) => made.push([folder, name])),
+    () => removeMade(place.path, made)
+  )
+  // Added after the folders were opened, so it runs while they are open.
+  yield* atScopeEnd((exit) => (Exit.isFailure(exit) ? removeMade(place.path, made) : Effect.void))
+  if (made.length > 0) yield* room.take(site, place, 0, made.length)
+  return located
+})
+
+/** Writes a file beside its target, and replaces the target once the last byte is on disk. */
+export const writeContents = (
+  { room, site }: { readonly site: Site; readonly room: Room },
+  request: WriteFile,
+  bytes: Stream.Stream<Uint8Array, AccessError>
+) =>
+  Effect.gen(function* () {
+    const place = yield* site.writable(request.path)
+    const { path } = place
+    if (place.parts.length === 0) return yield* forbidden(path, "a shared file cannot be replaced")
+    const target = yield* parentMade(site, room, place)
+    const before = yield* lstatBig(path, target)
+    yield* checkTarget(path, request, before)
+    yield* room.fits(site, place, request.size ?? 0)
+    yield* room.take(site, place, 0, 1)
+    const { handle, renameTo } = yield* temporaryIn(path, target.folder)
+    const hash = createHash("sha256")
+    let unflushed = 0
+    yield* Stream.runForEach(
+      bytes,
+      Effect.fnUntraced(function* (chunk) {
+        yield* room.take(site, place, chunk.length)
+        if (request.sha256 !== undefined) hash.update(chunk)
+        yield* append(path, handle, chunk)
+        unflushed += chunk.length
+        if (unflushed < FLUSH_INTERVAL) return
+        unflushed = 0
+        yield* io(path, () => handle.datasync())
+      })
+    )
+    if (request.sha256 !== undefined && hash.digest("base64") !== request.sha256) {
+      return yield* unprocessable(
+        `${path}: the contents do not have the announced digest`,
+        "Send the file again; it was changed on its way."
+      )
+    }
+    const owner = before ?? (yield* io(path, () => target.folder.stat({ bigint: true })))
+    yield* chownLike(path, handle, { uid: Number(owner.uid), gid: Number(owner.gid) })
+    const kept = before === undefined ? 0o644 : Number(before.mode) & PERMISSIONS
+    yield* io(path, () => handle.chmod(request.mode === undefined ? kept : Number.parseInt(request.mode, 8)))
+    yield* io(path, () => handle.sync())
+    const { dev, ino } = yield* io(path, () => target.folder.stat())
+    const replaced = Effect.gen(function* () {
+      const now = yield* lstatBig(path, target)
+      yield* checkTarget(path, request, now)
+      yield* renameTo(target)
+      yield* syncFolder(path, target.folder)
+      const written = yield* io(path, () => handle.stat({ bigint: true }))
+      return { created: now === undefined, etag: etagOf(written) }
+    })
+    // Of two writes with the same condition, one is refused.
+    return yield* replacing.withLock(`${dev}:${ino}:${target.name.toString("latin1")}`)(
+      Effect.uninterruptible(replaced)
+    )
+  }).pipe(Effect.scoped, room.explained(site))

@@ -1,0 +1,238 @@
+/** Entries of folders as callers see them, and the strong tags of files (spec 10.2, 10.3). */
+import type { BigIntStats, Stats } from "node:fs"
+import * as fs from "node:fs/promises"
+import { Clock, Effect, Option } from "effect"
+import { type FileEntry, type FileType, shownName } from "../../contract/domain/Files.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import type { TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
+import { forEachEntry, type IoError, toIoError } from "../disk/fsio.ts"
+import { io, lstatIn, PERMISSIONS, within } from "../disk/safePath.ts"
+import { treeSize } from "../files/copyTree.ts"
+import { noSuchPath } from "./refused.ts"
+import { bytesOf, childOf, isTemporary, type Place, type Site } from "./Site.ts"
+
+const LATEST = 253_402_300_799_999
+
+/** Returns a time of a file, which a server may set to any value, as RFC 3339. */
+const timeOf = (millis: number): string => new Date(Math.min(LATEST, Math.max(0, millis))).toISOString()
+
+const typeOf = (stats: Stats | BigIntStats): FileType => {
+  if (stats.isFile()) return "file"
+  if (stats.isDirectory()) return "folder"
+  return stats.isSymbolicLink() ? "link" : "other"
+}
+
+export const modeOf = (mode: number): string => `0${(mode & PERMISSIONS).toString(8).padStart(3, "0")}`
+
+/** Returns the strong tag of a file: each write, replacement and change of its attributes makes another one. */
+export const etagOf = ({ ctimeNs, dev, ino, mtimeNs, size }: BigIntStats): string =>
+  `"${[dev, ino, size, mtimeNs, ctimeNs].map((part) => part.toString(36)).join("-")}"`
+
+const managedOf = ({ definition }: ServerSpec, path: string): ReadonlyArray<string> =>
+  Object.entries(definition.configs).flatMap(([file, { find }]) =>
+    file.replace(/^(?:\.?\/)+/, "") === path.slice(1) ? Object.keys(find) : []
+  )
+
+const entryOf = (
+  { site, path, name }: { readonly site: Site; readonly path: string; readonly name: string },
+  stats: Stats | BigIntStats,
+  layer: FileEntry["layer"],
+  target: string | undefined
+): FileEntry => {
+  const managed = managedOf(site.spec, path)
+  return {
+    name,
+    type: typeOf(stats),
+    size: stats.isDirectory() ? 0 : Math.min(Number.MAX_SAFE_INTEGER, Number(stats.size)),
+    modified_at: timeOf(Number(stats.mtimeMs)),
+    mode: modeOf(Number(stats.mode)),
+    ...(target === undefined ? {} : { target }),
+    layer,
+    ...(managed.length === 0 ? {} : { managed }),
+    writable: path !== "/" && site.whyNotWritable(path) === undefined
+  }
+}
+
+const readLink = (path: string, folder: fs.FileHandle, name: Buffer) =>
+  Effect.map(
+    io(path, () => fs.readlink(within(folder, name), { encoding: "buffer" })),
+    shownName
+  )
+
+/** Returns the stats of a place with its layer, as a server sees them. */
+const statsOf = Effect.fnUntraced(function* (site: Site, place: Place) {
+  const name = place.parts.at(-1)
+  if (name === undefined) {
+    const { handle } = yield* site.root(place)
+    const stats = yield* io(place.path, () => handle.stat({ bigint: true }))
+    return { stats, layer: place.shared?.layer ?? ("server" as const), target: undefined }
+  }
+  const { folder } = yield* site.parent(place)
+  const found = yield* io(place.path, () => fs.lstat(within(folder, name), { bigint: true })).pipe(
+    Effect.catchIf(
+      ({ code }) => code === "ENOENT",
+      () => noSuchPath(place.path)
+    )
+  )
+  const layerOf = yield* site.layersIn({ ...place, parts: place.parts.slice(0, -1) })
+  const target = found.isSymbolicLink() ? yield* readLink(place.path, folder, name) : undefined
+  return { stats: found, layer: yield* layerOf(name, found), target }
+})
+
+export const statEntry = Effect.fnUntraced(function* (site: Site, given: string) {
+  const place = yield* site.place(given)
+  const { layer, stats, target } = yield* statsOf(site, place)
+  const name = place.path === "/" ? "/" : place.path.slice(place.path.lastIndexOf("/") + 1)
+  const tagged: TaggedEntry = {
+    entry: entryOf({ site, path: place.path, name }, stats, layer, target),
+    etag: etagOf(stats)
+  }
+  return tagged
+})
+
+const compare = (a: Buffer, b: Buffer) => Buffer.compare(a, b)
+
+/** Names that are in memory beside those of the page, before they are sorted. */
+const SLACK = 2000
+
+/** Returns the first names of a folder after a name, in the order of their bytes. */
+const namesAfter = Effect.fnUntraced(function* (
+  path: string,
+  folder: fs.FileHandle,
+  { after, most }: { readonly after: Buffer | undefined; readonly most: number },
+  isListed: (name: string) => boolean
+) {
+  let names: Array<Buffer> = []
+  let last: Buffer | undefined
+  const keep = () => {
+    names.sort(compare)
+    if (names.length > most) names = names.slice(0, most)
+    if (names.length === most) last = names[most - 1]
+  }
+  yield* forEachEntry(`/proc/self/fd/${folder.fd}/.`, ({ name }) =>
+    Effect.sync(() => {
+      if (after !== undefined && compare(name, after) <= 0) return
+      if (last !== undefined && compare(name, last) > 0) return
+      if (!isListed(shownName(name))) return
+      names.push(name)
+      if (names.length >= most + SLACK) keep()
+    })
+  ).pipe(Effect.catchTag("IoError", (error) => Effect.fail(toIoError(path, error))))
+  keep()
+  return names
+})
+
+const isGone = ({ code }: IoError) => code === "ENOENT" || code === "EINVAL"
+
+const SIZES = "5 seconds"
+const CONCURRENCY = 16
+/** Age of remnants of writes of killed daemons, in ms. */
+const REMNANT_AGE = 24 * 3600 * 1000
+
+export interface ListRequest {
+  readonly path: string
+  readonly after?: string
+  readonly limit: number
+  readonly sizes: boolean
+}
+
+/** Removes what a killed daemon has left in a folder a day ago, or earlier. */
+const removeRemnants = Effect.fnUntraced(function* (
+  path: string,
+  folder: fs.FileHandle,
+  remnants: ReadonlyArray<string>
+) {
+  const now = yield* Clock.currentTimeMillis
+  for (const name of remnants) {
+    const found = yield* lstatIn(path, folder, name)
+    if (Option.isNone(found) || !found.value.isFile()) continue
+    if (now - found.value.ctimeMs > REMNANT_AGE) yield* io(path, () => fs.unlink(within(folder, name)))
+  }
+})
+
+/** Lists a page of a folder by name; names that callers may not see are left out. */
+export const listFolder = Effect.fnUntraced(function* (site: Site, request: ListRequest) {
+  const place = yield* site.place(request.path)
+  const folder = yield* site.folderAt(place)
+  const remnants: Array<string> = []
+  const isListed = (name: string) => {
+    if (isTemporary(name)) remnants.push(name)
+    return !isTemporary(name) && !site.isHidden(childOf(place.path, name))
+  }
+  const after = request.after === undefined ? undefined : bytesOf(request.after)
+  const names = yield* namesAfter(place.path, folder, { after, most: request.limit + 1 }, isListed)
+  yield* Effect.ignore(removeRemnants(place.path, folder, remnants))
+  const layerOf = yield* site.layersIn(place)
+  const entry = Effect.fnUntraced(function* (bytes: Buffer) {
+    const name = shownName(bytes)
+    const path = childOf(place.path, name)
+    const own = yield* site.place(path)
+    // A volume or mount is shown as what it is, not as what the server has put in its place.
+    if (own.shared !== undefined && own.parts.length === 0) {
+      const { layer, stats } = yield* Effect.scoped(statsOf(site, own))
+      return [entryOf({ site, path, name }, stats, layer, undefined)]
+    }
+    const found = yield* lstatIn(path, folder, bytes)
+    if (Option.isNone(found)) return []
+    const stats = found.value
+    const target = stats.isSymbolicLink() ? yield* readLink(path, folder, bytes) : undefined
+    return [entryOf({ site, path, name }, stats, yield* layerOf(bytes, stats), target)]
+  })
+  const found = yield* Effect.forEach(
+    names.slice(0, request.limit),
+    // An entry may be removed while it is listed, and the path of another one is too long for callers.
+    (name) =>
+      Effect.catchIf(
+        entry(name),
+        (error) => (error._tag === "IoError" ? isGone(error) : error._tag === "FileRefused"),
+        () => Effect.succeed([])
+      ),
+    { concurrency: CONCURRENCY }
+  )
+  const all = found.flat()
+  const entries = all.slice(0, fitting(all))
+  const last = entries.length < all.length ? bytesOf(entries.at(-1)?.name ?? "") : names[request.limit - 1]
+  const isMore = (entries.length < all.length || names.length > request.limit) && last !== undefined
+  return {
+    entries: request.sizes ? yield* withSizes(site, place.path, entries) : entries,
+    ...(isMore ? { next: shownName(last) } : {})
+  }
+})
+
+/** Bytes of a page, beside which one entry fits into the answer. */
+const PAGE_BYTES = 2 * 1024 * 1024
+const ENTRY_BYTES = 300
+
+/** Returns how many entries of a page are sent: names and targets of links may be long. */
+const fitting = (entries: ReadonlyArray<FileEntry>): number => {
+  let bytes = 0
+  for (const [index, { managed = [], name, target = "" }] of entries.entries()) {
+    bytes += ENTRY_BYTES + 3 * (name.length + target.length + managed.join().length)
+    if (bytes > PAGE_BYTES && index > 0) return index
+  }
+  return entries.length
+}
+
+/** Adds the bytes of folders, as far as they are measured within {@link SIZES}. */
+const withSizes = Effect.fnUntraced(function* (
+  site: Site,
+  folder: string,
+  entries: ReadonlyArray<FileEntry>
+) {
+  const sized = [...entries]
+  yield* Effect.forEach(
+    entries,
+    Effect.fnUntraced(function* (entry, index) {
+      if (entry.type !== "folder") return
+      const handle = yield* site.folderAt(yield* site.place(childOf(folder, entry.name)))
+      const { bytes } = yield* treeSize(`/proc/self/fd/${handle.fd}/.`)
+      sized[index] = { ...entry, size: bytes }
+    }, Effect.scoped),
+    { concurrency: 4, discard: true }
+  ).pipe(
+    Effect.timeoutOption(SIZES),
+    // A folder that is gone, or has become a link, has no size.
+    Effect.catch(() => Effect.void)
+  )
+  return sized
+})

@@ -1,0 +1,139 @@
+/** The access of the control plane to the files of servers on this node (spec 10). Read first: `Site.ts`. */
+import { Effect, type Scope, Stream } from "effect"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import { isUp } from "../../contract/domain/ServerStatus.ts"
+import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
+import {
+  type FileError,
+  FileRefused,
+  type NodeFiles,
+  type WriteFile
+} from "../../contract/nodeApi/NodeFiles.ts"
+import { likelyKind } from "../files/fileContext.ts"
+import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import type { Instance } from "../instances/Instance.ts"
+import type { Instances } from "../instances/Instances.ts"
+import { applyChange } from "./changes.ts"
+import { readContents, writeContents } from "./contents.ts"
+import { listFolder, statEntry } from "./entries.ts"
+import { type AccessError, toFileError, unprocessable } from "./refused.ts"
+import { Room } from "./room.ts"
+import { Site } from "./Site.ts"
+
+/** Longest wait for bytes of a file that is written. */
+const STALLED = "60 seconds"
+const MOST_LISTED = 1000
+
+const stalled = new FileRefused({
+  status: 409,
+  detail: "the transfer was ended: no byte arrived for 60 s",
+  hint: "Send the file again."
+})
+
+const interrupted = new FileRefused({
+  status: 409,
+  detail: "the transfer was interrupted",
+  hint: "Send the file again."
+})
+
+const notOffered = () =>
+  unprocessable("not offered by this node", "Update the node to the version of the control plane.")
+
+/** Returns why the files of a server cannot be reached now, if so. */
+const whyClosed = (instance: Instance): DaemonRefused | undefined => {
+  const { held, install, status, work } = instance.file.get()
+  const refuse = (detail: string) =>
+    new DaemonRefused({ status: 409, detail, hint: "Wait until it is done, then try again." })
+  if (instance.isShutDown) return refuse("the server is being removed")
+  if (held === true) return refuse("the server is migrating")
+  if (work === "reset") return refuse("the server is being reset")
+  if (work !== "none" || status === "installing") return refuse("the server is being installed")
+  if (install.phase !== "ready") return refuse("the server is not installed")
+  return undefined
+}
+
+const makeSite = Effect.fnUntraced(function* (files: InstanceFiles["Service"], instance: Instance) {
+  const { folder } = instance
+  const { spec, status } = instance.file.get()
+  // A reboot has unmounted the files of offline servers; no start may change the mounts of others.
+  if (!isUp(status)) yield* files.open(folder, spec, likelyKind(spec), "kept")
+  return new Site(folder, spec, yield* files.layout(folder, spec), spec.definition.files ?? {})
+})
+
+export interface AccessParts {
+  readonly instances: Instances["Service"]
+  readonly files: InstanceFiles["Service"]
+}
+
+export const makeAccess = ({ files, instances }: AccessParts): NodeFiles => {
+  const rooms = new WeakMap<Instance, Room>()
+  const roomOf = (instance: Instance): Room => {
+    const room = rooms.get(instance) ?? new Room(files)
+    rooms.set(instance, room)
+    return room
+  }
+  interface Scene {
+    readonly site: Site
+    readonly room: Room
+  }
+
+  /** Runs an access to the files of a server. */
+  const use = <A>(
+    id: ServerId,
+    path: string,
+    access: (scene: Scene) => Effect.Effect<A, AccessError, Scope.Scope>
+  ): Effect.Effect<A, FileError> =>
+    Effect.gen(function* () {
+      const instance = yield* instances.get(id)
+      const scene = Effect.map(makeSite(files, instance), (site) => ({ site, room: roomOf(instance) }))
+      return yield* instance.accesses.run(() => whyClosed(instance), Effect.flatMap(scene, access))
+    }).pipe(Effect.mapError(toFileError(path)))
+
+  const stream = (
+    id: ServerId,
+    path: string,
+    access: (site: Site) => Effect.Effect<Stream.Stream<Uint8Array, AccessError>, AccessError, Scope.Scope>
+  ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope> =>
+    Effect.gen(function* () {
+      const instance = yield* instances.get(id)
+      return yield* instance.accesses.stream(
+        () => whyClosed(instance),
+        Effect.flatMap(makeSite(files, instance), access)
+      )
+    }).pipe(Effect.map(Stream.mapError(toFileError(path))), Effect.mapError(toFileError(path)))
+
+  return {
+    list: Effect.fn("NodeFiles.list")((id, request) => {
+      const limit = Math.min(MOST_LISTED, Math.max(1, request.limit))
+      return use(id, request.path, ({ site }) => listFolder(site, { ...request, limit }))
+    }),
+    stat: Effect.fn("NodeFiles.stat")((id, path) => use(id, path, ({ site }) => statEntry(site, path))),
+    read: Effect.fn("NodeFiles.read")((id, request) =>
+      stream(id, request.path, (site) => Effect.map(readContents(site, request), ({ bytes }) => bytes))
+    ),
+    write: <E>(id: ServerId, request: WriteFile, bytes: Stream.Stream<Uint8Array, E>) =>
+      Effect.suspend(() => {
+        let failed: { readonly error: E } | undefined
+        const given = Stream.mapError(bytes, (error) => {
+          failed = { error }
+          return interrupted
+        }).pipe(Stream.timeoutOrElse({ duration: STALLED, orElse: () => Stream.fail(stalled) }))
+        return use(id, request.path, (scene) => writeContents(scene, request, given)).pipe(
+          Effect.mapError((error) => failed?.error ?? error)
+        )
+      }).pipe(Effect.withSpan("NodeFiles.write")),
+    change: Effect.fn("NodeFiles.change")((id, changes) =>
+      use(id, "/", (scene) =>
+        Effect.forEach(changes, (change) =>
+          Effect.match(applyChange(scene, change), {
+            onSuccess: () => undefined,
+            onFailure: toFileError(change.path)
+          })
+        )
+      )
+    ),
+    archive: notOffered,
+    search: notOffered,
+    diff: notOffered
+  }
+}

@@ -1,0 +1,129 @@
+/** Room for what callers write: the disk limit of the server, and the space that the disk keeps free (spec 10.3). */
+import { Clock, Effect, Semaphore } from "effect"
+import { fileLimit, megabytes } from "../../contract/domain/Limits.ts"
+import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
+import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
+import type { IoError } from "../disk/fsio.ts"
+import type { TreeSize } from "../files/copyTree.ts"
+import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import { checkFreeSpace } from "../transfer/unpack.ts"
+import type { AccessError } from "./refused.ts"
+import type { Place, Site } from "./Site.ts"
+
+/** A measurement is used for this long, in ms, and for at least ten times as long as it took. */
+const FRESH = 5000
+/** A write is not refused by an older measurement, in ms. */
+const CERTAIN = 500
+/** Bytes between two checks of the disk. */
+const CHECK_INTERVAL = 4 * 1024 * 1024
+
+interface Measurement extends TreeSize {
+  readonly at: number
+  readonly took: number
+  readonly limit: number
+  readonly isEnforced: boolean
+}
+
+const noRoom = (detail: string) =>
+  new FileRefused({
+    status: 507,
+    detail,
+    hint: "Delete files of the server, or raise its disk_space."
+  })
+
+/** The room of one server, which its running writes share. */
+export class Room {
+  readonly #files: InstanceFiles["Service"]
+  readonly #measuring = Semaphore.makeUnsafe(1)
+  #measured: Measurement | undefined
+  /** What was written since the measurement began. */
+  #added = { bytes: 0, entries: 0 }
+  #unchecked = Number.POSITIVE_INFINITY
+
+  constructor(files: InstanceFiles["Service"]) {
+    this.#files = files
+  }
+
+  /** @error FileRefused 507 the bytes and entries do not fit */
+  fits(
+    site: Site,
+    { shared }: Pick<Place, "shared">,
+    bytes: number,
+    entries = 0
+  ): Effect.Effect<void, FileRefused | IoError> {
+    return Effect.gen({ self: this }, function* () {
+      // Files of volumes count against no server.
+      if (shared !== undefined) return
+      const measured = yield* this.#current(site, FRESH)
+      if (measured.limit === 0 || measured.isEnforced || !this.#beyond(measured, bytes, entries)) return
+      const certain = yield* this.#current(site, CERTAIN)
+      if (this.#beyond(certain, bytes, entries)) return yield* this.#refused(certain)
+    })
+  }
+
+  /** Takes room for bytes and entries before they are written. @error FileRefused 507 they do not fit */
+  take(
+    site: Site,
+    place: Pick<Place, "shared">,
+    bytes: number,
+    entries = 0
+  ): Effect.Effect<void, FileRefused | IoError> {
+    return Effect.gen({ self: this }, function* () {
+      this.#unchecked += bytes
+      if (this.#unchecked >= CHECK_INTERVAL) {
+        this.#unchecked = 0
+        yield* checkFreeSpace(site.folder)
+      }
+      yield* this.fits(site, place, bytes, entries)
+      this.#added.bytes += bytes
+      this.#added.entries += entries
+    })
+  }
+
+  /** Says what the disk limit is and what is used, where the file system has refused a write. */
+  readonly explained =
+    (site: Site) =>
+    <A, R>(write: Effect.Effect<A, AccessError, R>): Effect.Effect<A, AccessError, R> =>
+      Effect.catchIf(
+        write,
+        (error) => error._tag === "IoError" && error.code === "EDQUOT",
+        () => Effect.flatMap(this.#current(site, CERTAIN), (measured) => this.#refused(measured))
+      )
+
+  #refused({ bytes, entries, limit, unmeasured }: Measurement) {
+    const files = fileLimit(limit)
+    if (unmeasured !== undefined)
+      return noRoom(`disk: an unknown size (${unmeasured}) of ${megabytes(limit)}`)
+    return bytes + this.#added.bytes < limit && entries + this.#added.entries >= files
+      ? noRoom(`disk: ${entries} of ${files} files and folders`)
+      : noRoom(`disk: ${megabytes(bytes)} of ${megabytes(limit)}`)
+  }
+
+  #beyond(measured: Measurement, bytes: number, entries: number): boolean {
+    return (
+      measured.unmeasured !== undefined ||
+      measured.bytes + this.#added.bytes + bytes > measured.limit ||
+      measured.entries + this.#added.entries + entries > fileLimit(measured.limit)
+    )
+  }
+
+  #current(site: Site, fresh: number): Effect.Effect<Measurement, IoError> {
+    return this.#measuring.withPermit(
+      Effect.gen({ self: this }, function* () {
+        const clock = yield* Clock.Clock
+        const now = () => elapsedMillisOf(clock)
+        const known = this.#measured
+        const { isEnforced, limit, measured } = yield* this.#files.quota(site.folder, site.spec)
+        const isSame = known !== undefined && known.limit === limit && known.isEnforced === isEnforced
+        if (isSame && now() - known.at < Math.max(fresh, known.took * 10)) return known
+        const at = now()
+        this.#added = { bytes: 0, entries: 0 }
+        const unlimited: TreeSize = { bytes: 0, entries: 0, unmeasured: undefined }
+        const size = limit === 0 || (isEnforced && fresh === FRESH) ? unlimited : yield* measured
+        const next: Measurement = { ...size, at, took: now() - at, limit, isEnforced }
+        this.#measured = next
+        return next
+      })
+    )
+  }
+}

@@ -1,0 +1,103 @@
+/** The routes of {@link NodeFiles} on the daemon (spec 10.5). */
+import { Effect, References, Stream } from "effect"
+import {
+  Conflict,
+  Forbidden,
+  InsufficientStorage,
+  InternalError,
+  InvalidRequest,
+  NotFound,
+  PreconditionFailed,
+  RangeNotSatisfiable,
+  Unavailable
+} from "../contract/domain/errors.ts"
+import { DaemonApi } from "../contract/nodeApi/DaemonApi.ts"
+import type { FileError, NodeFiles } from "../contract/nodeApi/NodeFiles.ts"
+import { handlersOf } from "../shared/net/requestServices.ts"
+import { ServedDaemon } from "./ServedDaemon.ts"
+
+const httpError = (error: FileError) => {
+  if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)
+  const { detail, hint, status } = error
+  switch (status) {
+    case 403:
+      return new Forbidden({ detail, hint })
+    case 404:
+      return new NotFound({ detail, hint })
+    case 409:
+      return new Conflict({ detail, hint })
+    case 412:
+      return new PreconditionFailed({ detail, hint })
+    case 416:
+      return new RangeNotSatisfiable({ detail, hint })
+    case 422:
+      return new InvalidRequest({ detail, hint })
+    case 500:
+      return new InternalError({ detail, hint })
+    case 507:
+      return new InsufficientStorage({ detail, hint })
+  }
+}
+
+const outcomeOf = (error: FileError | undefined) => {
+  if (error === undefined) return {}
+  if (error._tag !== "NodeUnreachable") {
+    const { detail, hint, status } = error
+    return { refused: { status, detail, hint } }
+  }
+  const { detail, hint } = Unavailable.nodeNotConnected(error.node_id)
+  return { refused: { status: 500, detail, hint } }
+}
+
+/** The body of a request ended before its last byte. */
+const bodyLost = new Conflict({ detail: "the transfer was interrupted", hint: "Send the file again." })
+
+export const NodeFilesHandlers = handlersOf(
+  DaemonApi,
+  "nodeFiles",
+  Effect.fn(function* (handlers) {
+    const served = yield* ServedDaemon
+    const ask = <A, E, R>(use: (files: NodeFiles) => Effect.Effect<A, E, R>) =>
+      // Work that outlives the request must not log with the request's annotations.
+      Effect.provideService(
+        Effect.flatMap(served.daemon, ({ access }) => use(access)),
+        References.CurrentLogAnnotations,
+        {}
+      )
+    const call = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError, R>) =>
+      Effect.mapError(ask(use), httpError)
+    return handlers.handleAll({
+      list: ({ params, query: { after, limit, path, sizes } }) =>
+        call((files) =>
+          files.list(params.id, {
+            path,
+            ...(after === undefined ? {} : { after }),
+            limit: limit ?? 1000,
+            sizes: sizes === "true"
+          })
+        ),
+      entry: ({ params, query }) => call((files) => files.stat(params.id, query.path)),
+      read: ({ params, query }) => call((files) => files.read(params.id, query)),
+      write: ({ params, query, request }) =>
+        ask((files) =>
+          files.write(
+            params.id,
+            query,
+            Stream.mapError(request.stream, () => bodyLost)
+          )
+        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
+      change: ({ params, payload }) =>
+        Effect.map(
+          call((files) => files.change(params.id, payload.changes)),
+          (outcomes) => ({ outcomes: outcomes.map(outcomeOf) })
+        ),
+      archive: ({ params, payload }) => call((files) => files.archive(params.id, payload)),
+      search: ({ params, payload }) => call((files) => files.search(params.id, payload)),
+      diff: ({ params }) =>
+        Effect.map(
+          call((files) => files.diff(params.id)),
+          (differences) => ({ differences })
+        )
+    })
+  })
+)
