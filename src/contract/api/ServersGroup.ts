@@ -399,3 +399,11 @@ export class ServersGroup extends HttpApiGroup.make("servers")
   .middleware(ReadableServers)
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Servers" })) {}
+
+/** The decoded request of an endpoint of servers. */
+export type ServersRequest<Endpoint extends string> = Omit<
+  HttpApiEndpoint.Request<
+    HttpApiEndpoint.WithIdentifier<HttpApiGroup.Endpoints<typeof ServersGroup>, Endpoint>
+  >,
+  "endpoint" | "group"
+>

@@ -1,9 +1,9 @@
 import { Clock, Effect, Exit, Option, Schema } from "effect"
 import type { CreationPlan } from "../../contract/api/ServersGroup.ts"
-import { type AuditedRequest, CurrentAudit, describeAudit } from "../../contract/domain/AuditedRequest.ts"
+import { CurrentAudit, describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, type Forbidden, Unavailable } from "../../contract/domain/errors.ts"
 import { type NodeId, ServerId, serverId } from "../../contract/domain/Id.ts"
-import { beginStep, finishSteps } from "../../contract/domain/InstallState.ts"
+import { beginStep } from "../../contract/domain/InstallState.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
 import { expiryOf, type Labels } from "../../contract/domain/Labels.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
@@ -19,15 +19,14 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { makeNodeAvailability } from "../nodes/nodeAvailability.ts"
 import type { PlacementRequest } from "../nodes/placementRequest.ts"
 import { Journal } from "../store/journal/Journal.ts"
-import { CapacityRepo } from "../store/repos/CapacityRepo.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
-import { ServerRepo } from "../store/repos/ServerRepo.ts"
-import { Store, Transaction } from "../store/Store.ts"
+import { Store } from "../store/Store.ts"
+import { ANSWER_LIFETIME, makeInsert } from "./insertion.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { plain, summaryOf } from "./list/summary.ts"
 import { CreationPriority } from "./state/CreationPriority.ts"
 import { creationRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
-import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./state/quotaRules.ts"
+import { makeQuotaUsage, type QuotaUse } from "./state/quotaRules.ts"
 
 /** A request to create a server. `body_hash` is the SHA-256 of its body in hex. */
 export interface CreateRequest {
@@ -45,8 +44,6 @@ export interface CreateRequest {
   readonly idempotency?: { readonly key: string; readonly body_hash: string }
 }
 
-/** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
-const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
 /** Placements that are tried if other replicas take the capacity or the ports first. */
 const ATTEMPTS = 5
 
@@ -57,136 +54,38 @@ interface Created {
 
 type Decided = CreateRequest & { readonly start: boolean }
 
-interface Placed extends QuotaUse {
-  readonly record: ServerRecord
-  readonly body: string
-  readonly placement: PlacementRequest
-  readonly idempotency: CreateRequest["idempotency"]
-  readonly audited: AuditedRequest | undefined
-}
-
-/** Returns the record with its last step before the node has the server. */
-const committed = (record: ServerRecord, at: number): ServerRecord => ({
-  ...record,
-  install: {
-    ...record.install,
-    steps: finishSteps(record.install.steps ?? [], new Date(at).toISOString())
-  }
-})
-
-type Insertion =
-  | { readonly _tag: "created" }
-  | { readonly _tag: "repeated"; readonly answer: IdempotentAnswer }
-  | { readonly _tag: "port-taken" }
-  | { readonly _tag: "over-quota"; readonly error: Forbidden }
-  | { readonly _tag: "refused"; readonly reason: string }
-
 const decodeId = Schema.decodeUnknownEffect(Schema.fromJsonString(Schema.Struct({ id: ServerId })))
 
-/**
- * Places a server, then writes its record, ports and first event at once. It repeats if another replica took the
- * capacity, and releases the placement on failure. An interruption waits for the write.
- */
-export const makeCreation = Effect.gen(function* () {
-  const balancer = yield* LoadBalancer
+/** Returns the answer to an earlier request with the same key. @error Conflict it came with another body */
+const repeat = Effect.fnUntraced(function* (answer: IdempotentAnswer, body_hash: string) {
+  if (answer.body_hash !== body_hash) {
+    return yield* new Conflict({
+      detail: "the idempotency key was used with another body",
+      hint: "Send another Idempotency-Key, or the same body as before."
+    })
+  }
+  const { id } = yield* Effect.orDie(decodeId(answer.response))
+  return { id, body: answer.response } satisfies Created
+})
+
+/** Checks a creation before it is placed: its definition, the limits of its caller, and the quotas. */
+const makePreparation = Effect.gen(function* () {
   const blueprints = yield* BlueprintStore
-  const idempotency = yield* IdempotencyRepo
-  const index = yield* ServerIndex
-  const journal = yield* Journal
-  const registry = yield* NodeRegistry
-  const rooms = yield* CapacityRepo
-  const priority = yield* CreationPriority
-  const servers = yield* ServerRepo
   const store = yield* Store
   const usageOf = yield* makeQuotaUsage
   const checkOverrides = yield* makeOverridesCheck
-  const { notConnected } = yield* makeNodeAvailability
-  const keys = makeKeyedLock()
 
-  const repeat = Effect.fnUntraced(function* (answer: IdempotentAnswer, body_hash: string) {
-    if (answer.body_hash !== body_hash) {
-      return yield* new Conflict({
-        detail: "the idempotency key was used with another body",
-        hint: "Send another Idempotency-Key, or the same body as before."
-      })
-    }
-    const { id } = yield* Effect.orDie(decodeId(answer.response))
-    return { id, body: answer.response } satisfies Created
-  })
-
-  const insertAll = Effect.fnUntraced(function* (creations: ReadonlyArray<Placed>) {
-    const transaction = yield* Transaction
-    const created_at = yield* Clock.currentTimeMillis
-    const keys = creations.flatMap(({ idempotency }) => idempotency?.key ?? [])
-    const [answers, room] = yield* Effect.all(
-      [
-        idempotency.findAll(keys, (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME),
-        availableCapacity(rooms, creations)
-      ],
-      { concurrency: "unbounded" }
+  /** Refuses a creation that is beyond a quota already. The write decides. */
+  const checkQuotas = (quotas: QuotaUse["quotas"], definition: ServerDefinition) => {
+    if (quotas.length === 0) return Effect.void
+    const one = { quotas, record: { definition } }
+    return Effect.flatMap(
+      store.read(usageOf([one])),
+      (usage): Effect.Effect<void, Forbidden> => usage.refusal(one) ?? Effect.void
     )
-    const usage = yield* usageOf(creations)
-    const insertions = new Map<Placed, Insertion>()
-    const fitting = creations.filter((creation) => {
-      const { placement, record } = creation
-      const answer = answers.get(creation.idempotency?.key ?? "")
-      const reason = balancer.whyNot(placement, room.of(record))
-      const overQuota = usage.refusal(creation)
-      if (answer !== undefined) insertions.set(creation, { _tag: "repeated", answer })
-      else if (reason !== undefined) insertions.set(creation, { _tag: "refused", reason })
-      else if (overQuota !== undefined) insertions.set(creation, { _tag: "over-quota", error: overQuota })
-      else {
-        room.take(record)
-        usage.count(creation)
-      }
-      return !insertions.has(creation)
-    })
-    const records = fitting.map(({ record }) => committed(record, created_at))
-    records.forEach(index.storing)
-    const outcomes = yield* servers.insertAll(records)
-    for (const [index, creation] of fitting.entries()) {
-      insertions.set(creation, { _tag: outcomes[index] === "inserted" ? "created" : "port-taken" })
-    }
-    if (outcomes.includes("port-taken")) {
-      // Its server does not count, so creations without quota because of it are tried again.
-      for (const [creation, insertion] of insertions) {
-        if (insertion._tag === "over-quota")
-          insertions.set(creation, { _tag: "refused", reason: insertion.error.detail })
-      }
-    }
-    const created = fitting.filter((creation) => insertions.get(creation)?._tag === "created")
-    yield* idempotency.keepAll(
-      created.flatMap(({ body: response, idempotency: request }) =>
-        request === undefined ? [] : { ...request, response, created_at }
-      )
-    )
-    for (const creation of creations) {
-      const isCreated = insertions.get(creation)?._tag === "created"
-      creation.audited?.describe(
-        isCreated ? { id: creation.record.id, name: creation.record.name ?? undefined } : { id: null }
-      )
-    }
-    for (const { record } of created) {
-      const { id: server_id } = record
-      yield* transaction.append({ topic: "server:created", server_id, payload: null }, record)
-      yield* transaction.append({ topic: "status", server_id, payload: record.status }, record)
-    }
-    return creations.flatMap((creation) => insertions.get(creation) ?? [])
-  })
-  const insert = store.together(insertAll)
+  }
 
-  /** Releases a placement, unless a write with unknown outcome was committed. */
-  const releasePlacement = (id: ServerId) =>
-    Effect.suspend(() => (index.get(id) === undefined ? balancer.release(id) : Effect.void))
-
-  const place = (request: PlacementRequest) =>
-    Effect.catchTag(balancer.place(request), "Unavailable", (refusal) =>
-      request.node_id === undefined || registry.isConnected(request.node_id)
-        ? Effect.fail(refusal)
-        : Effect.flatMap(notConnected(request.node_id), Effect.fail)
-    )
-
-  const prepare = Effect.fnUntraced(function* (
+  return Effect.fnUntraced(function* (
     { blueprint_id, node_id, overrides }: CreateRequest,
     server_id: ServerId
   ) {
@@ -202,28 +101,25 @@ export const makeCreation = Effect.gen(function* () {
       runtimes,
       placement
     }
+    yield* checkQuotas((yield* CurrentPrincipal)?.quotas ?? [], definition)
     return { definition, placement: needed }
   })
+})
 
-  /** Refuses a creation that is beyond a quota already. The write decides. */
-  const checkQuotas = (quotas: QuotaUse["quotas"], definition: ServerDefinition) => {
-    if (quotas.length === 0) return Effect.void
-    const one = { quotas, record: { definition } }
-    return Effect.flatMap(
-      store.read(usageOf([one])),
-      (usage): Effect.Effect<void, Forbidden> => usage.refusal(one) ?? Effect.void
-    )
-  }
+/** Refuses a creation outside the limits of its key. */
+const checkCaller = Effect.fnUntraced(function* ({ blueprint_id, labels = {} }: CreateRequest) {
+  const refusal = creationRefusal(yield* CurrentPrincipal, { blueprint_id, labels })
+  if (refusal !== undefined) return yield* refusal
+})
 
-  const plan = Effect.fn("ServerManager.plan")(function* (request: CreateRequest) {
-    const caller = yield* CurrentPrincipal
-    const refusal = creationRefusal(caller, {
-      blueprint_id: request.blueprint_id,
-      labels: request.labels ?? {}
-    })
-    if (refusal !== undefined) return yield* refusal
+const makePlan = Effect.gen(function* () {
+  const balancer = yield* LoadBalancer
+  const blueprints = yield* BlueprintStore
+  const prepare = yield* makePreparation
+
+  return Effect.fn("ServerManager.plan")(function* (request: CreateRequest) {
+    yield* checkCaller(request)
     const { definition, placement } = yield* prepare(request, serverId(idBytes(16)))
-    yield* checkQuotas(caller?.quotas ?? [], definition)
     const { candidates, chosen, warnings } = yield* balancer.preview(placement)
     return {
       definition: definitionView(definition),
@@ -232,15 +128,36 @@ export const makeCreation = Effect.gen(function* () {
       warnings: [...warnings, ...(yield* blueprints.notes(request.blueprint_id))]
     } satisfies CreationPlan
   })
+})
 
-  const createNew = Effect.fnUntraced(function* (request: Decided) {
+/** Places and writes one server, and repeats both if another replica took its capacity or ports. */
+const makeCreateNew = Effect.gen(function* () {
+  const balancer = yield* LoadBalancer
+  const index = yield* ServerIndex
+  const journal = yield* Journal
+  const registry = yield* NodeRegistry
+  const insert = yield* makeInsert
+  const prepare = yield* makePreparation
+  const { notConnected } = yield* makeNodeAvailability
+
+  /** Releases a placement, unless a write with unknown outcome was committed. */
+  const releasePlacement = (id: ServerId) =>
+    Effect.suspend(() => (index.get(id) === undefined ? balancer.release(id) : Effect.void))
+
+  const place = (request: PlacementRequest) =>
+    Effect.catchTag(balancer.place(request), "Unavailable", (refusal) =>
+      request.node_id === undefined || registry.isConnected(request.node_id)
+        ? Effect.fail(refusal)
+        : Effect.flatMap(notConnected(request.node_id), Effect.fail)
+    )
+
+  return Effect.fnUntraced(function* (request: Decided) {
     const caller = yield* CurrentPrincipal
     const now = yield* Clock.currentTimeMillis
     const id = serverId(idBytes(16))
     const created_at = new Date(now).toISOString()
     const { definition, placement } = yield* prepare(request, id)
     const trace = yield* traceparent
-    yield* checkQuotas(caller?.quotas ?? [], definition)
 
     const attempt = Effect.gen(function* () {
       const { node_id, allocations } = yield* inSpan("place")(place(placement))
@@ -300,8 +217,16 @@ export const makeCreation = Effect.gen(function* () {
     }
     return yield* new Unavailable({ detail: `other creations took the free capacity first: ${reason}` })
   })
+})
 
-  const createOnce = (request: Decided) => {
+/** Answers a repeated request with the response of the first one, and creates a server otherwise. */
+const makeCreateOnce = Effect.gen(function* () {
+  const createNew = yield* makeCreateNew
+  const idempotency = yield* IdempotencyRepo
+  const store = yield* Store
+  const keys = makeKeyedLock()
+
+  return (request: Decided) => {
     if (request.idempotency === undefined) return createNew(request)
     const { key, body_hash } = request.idempotency
     const answered = Effect.gen(function* () {
@@ -311,11 +236,19 @@ export const makeCreation = Effect.gen(function* () {
     })
     return keys.withLock(key)(answered)
   }
+})
+
+/**
+ * Places a server, then writes its record, ports and first event at once. It repeats if another replica took the
+ * capacity, and releases the placement on failure. An interruption waits for the write.
+ */
+export const makeCreation = Effect.gen(function* () {
+  const blueprints = yield* BlueprintStore
+  const priority = yield* CreationPriority
+  const createOnce = yield* makeCreateOnce
 
   const create = Effect.fnUntraced(function* (given: CreateRequest) {
-    const { blueprint_id, labels = {} } = given
-    const refusal = creationRefusal(yield* CurrentPrincipal, { blueprint_id, labels })
-    if (refusal !== undefined) return yield* refusal
+    yield* checkCaller(given)
     const start =
       given.start ??
       (yield* blueprints.starts(given.blueprint_id, given.overrides)) ??
@@ -339,6 +272,6 @@ export const makeCreation = Effect.gen(function* () {
      */
     create,
     /** Returns what {@link create} would do now, with its errors. Stores and reserves nothing. */
-    plan
+    plan: yield* makePlan
   }
 })

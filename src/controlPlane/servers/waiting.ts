@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { Duration, Effect, Option } from "effect"
 import type { CrashSummary } from "../../contract/domain/CrashRecord.ts"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
@@ -6,6 +6,7 @@ import { installFailure } from "../../contract/domain/InstallState.ts"
 import { isRestartPending } from "../../contract/domain/Run.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
+import { StreamShutdown } from "../events/OpenStreams.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { isQueued, type ListedServer } from "./list/summary.ts"
@@ -106,3 +107,14 @@ export const makeWaitFor = Effect.gen(function* () {
     }
   }, Effect.scoped)
 })
+
+/** Waits for some seconds. A service that stops ends the wait as its timeout does. */
+export const makeForSeconds = Effect.map(
+  StreamShutdown,
+  ({ begun }) =>
+    <A, E, R>(waiting: Effect.Effect<A, E, R>, seconds: number) =>
+      Effect.raceFirst(
+        Effect.timeoutOption(waiting, Duration.seconds(seconds)),
+        Effect.as(begun, Option.none<A>())
+      )
+)
