@@ -36,10 +36,10 @@ export class NodeRegistry extends Context.Service<NodeRegistry>()("muster/nodes/
     const freshness = yield* Freshness
     const leadership = yield* Leadership
     const seal = yield* TokenSeal
-    const lostAfter = Duration.fromInputUnsafe(options.heartbeatTimeout ?? "30 seconds")
-    const givenUpAfter = Duration.fromInputUnsafe(options.nodeLostAfter ?? "10 minutes")
+    const heartbeatTimeout = Duration.fromInputUnsafe(options.heartbeatTimeout ?? "30 seconds")
+    const nodeLostAfter = Duration.fromInputUnsafe(options.nodeLostAfter ?? "10 minutes")
     const tokenLifetime = Duration.toMillis(Duration.fromInputUnsafe(options.tokenLifetime ?? "24 hours"))
-    const presence = yield* makeNodePresence({ lostAfter, givenUpAfter })
+    const presence = yield* makeNodePresence({ heartbeatTimeout, nodeLostAfter })
     const { refresh } = presence
     /** Reads the record again, unless memory is as expected: other replicas change records. */
     const refreshUnless = (id: NodeId, isExpected: () => boolean) =>
@@ -59,7 +59,7 @@ export class NodeRegistry extends Context.Service<NodeRegistry>()("muster/nodes/
       return nodeDetail(node, record)
     })
     const checked = (registration: Registration) =>
-      Effect.fromResult(registered(registration, Duration.toSeconds(lostAfter)))
+      Effect.fromResult(registered(registration, Duration.toSeconds(heartbeatTimeout)))
     const writes = yield* makeNodeWrites(refresh)
 
     const isBoot = (id: NodeId, boot_id: string) => fleet.get(id)?.record?.boot_id === boot_id

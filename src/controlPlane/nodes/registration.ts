@@ -125,11 +125,11 @@ export const sharedPorts = (
 export type Registered = Omit<NodeRecord, "token" | "drained" | "last_seen_at" | "embedded" | "unreachable">
 
 /** A node with rare heartbeats would be lost and found again in turn. */
-const tooSeldom = (heartbeat_seconds: number, lostAfterSeconds: number) =>
+const tooSeldom = (heartbeat_seconds: number, timeoutSeconds: number) =>
   Result.fail(
     new InvalidRequest({
-      detail: `MUSTER_NODE_HEARTBEAT is ${heartbeat_seconds} s, and a node is lost here after ${lostAfterSeconds} s without one`,
-      hint: `Set MUSTER_NODE_HEARTBEAT to ${Math.max(1, Math.floor(lostAfterSeconds / 3))} and start the node again, or raise MUSTER_NODE_HEARTBEAT_TIMEOUT of the service.`
+      detail: `MUSTER_NODE_HEARTBEAT is ${heartbeat_seconds} s, and a node is lost here after ${timeoutSeconds} s without one`,
+      hint: `Set MUSTER_NODE_HEARTBEAT to ${Math.max(1, Math.floor(timeoutSeconds / 3))} and start the node again, or raise MUSTER_NODE_HEARTBEAT_TIMEOUT of the service.`
     })
   )
 
@@ -139,7 +139,7 @@ const tooSeldom = (heartbeat_seconds: number, lostAfterSeconds: number) =>
  */
 export const registered = (
   registration: Registration,
-  lostAfterSeconds = Number.POSITIVE_INFINITY
+  timeoutSeconds = Number.POSITIVE_INFINITY
 ): Result.Result<Registered, InvalidRequest> => {
   const { id, name, location, url, version, boot_id, capacity, heartbeat_seconds, runtimes, system } =
     registration
@@ -156,8 +156,8 @@ export const registered = (
   for (const [field, value] of Object.entries(capacity)) {
     if (!(value >= 0)) return refuse(`capacity.${field}`, "a number that is not negative", value)
   }
-  if (heartbeat_seconds !== undefined && heartbeat_seconds >= lostAfterSeconds) {
-    return tooSeldom(heartbeat_seconds, lostAfterSeconds)
+  if (heartbeat_seconds !== undefined && heartbeat_seconds >= timeoutSeconds) {
+    return tooSeldom(heartbeat_seconds, timeoutSeconds)
   }
   return Result.map(checkAllocations(registration.allocations), (allocations) => ({
     id,

@@ -30,7 +30,7 @@ import { ServerLifecycle } from "./state/ServerLifecycle.ts"
 import { ServerLocks } from "./state/ServerLocks.ts"
 import { isFinished } from "./state/transitions.ts"
 
-export interface ServerChange extends ServerPatch {
+export interface RequestedChange extends ServerPatch {
   readonly overrides?: OverridesChange
 }
 
@@ -223,7 +223,7 @@ export const makeRedefining = Effect.gen(function* () {
 
   const patch = Effect.fn("ServerManager.patch")(function* (
     id: ServerId,
-    { overrides, ...settings }: ServerChange
+    { overrides, ...settings }: RequestedChange
   ) {
     const check = yield* makeCallerChecks
     yield* check.expiry(yield* recordOf(id), settings.expires_at)

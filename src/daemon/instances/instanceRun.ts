@@ -13,7 +13,7 @@ import { LaunchFailed, type Run } from "../runtime/Runtime.ts"
 import {
   type Backoff,
   type InstanceState,
-  type RunState,
+  type StoredRun,
   withoutTurn,
   withProblem,
   withReport,
@@ -50,7 +50,7 @@ const isAwaited = ({ intent, run, status }: InstanceState) =>
   status === "starting" && intent === null && run?.timed_out !== true
 
 const withRun =
-  (more: Partial<RunState>) =>
+  (more: Partial<StoredRun>) =>
   (state: InstanceState): InstanceState =>
     state.run === null ? state : { ...state, run: { ...state.run, ...more } }
 
@@ -119,7 +119,7 @@ const notStarted = Effect.fnUntraced(function* (it: Serving, { detail, hint }: D
 const startWith = Effect.fnUntraced(
   function* (
     it: Serving,
-    begin: (state: InstanceState, run: RunState) => InstanceState,
+    begin: (state: InstanceState, run: StoredRun) => InstanceState,
     onRefused: Effect.Effect<unknown> = Effect.void
   ) {
     const { file } = it
@@ -146,7 +146,7 @@ const startWith = Effect.fnUntraced(
 
 const starting =
   (backoff: Backoff | null) =>
-  ({ stopped_by: _, ...state }: InstanceState, run: RunState): InstanceState =>
+  ({ stopped_by: _, ...state }: InstanceState, run: StoredRun): InstanceState =>
     withReport(
       { ...withoutTurn(state), run, intent: null, start_again: false, backoff },
       { type: "status", status: "starting", transient: false }

@@ -20,7 +20,7 @@ export const Intent = Schema.Struct({
 })
 export type Intent = typeof Intent.Type
 
-export const RunState = Schema.Struct({
+export const StoredRun = Schema.Struct({
   token: Schema.String,
   started_at: Schema.Finite,
   /** The offset in `console.log` at which its output begins. */
@@ -28,7 +28,7 @@ export const RunState = Schema.Struct({
   /** Whether the start timed out: the end is then the crash `start timed out`. */
   timed_out: Schema.Boolean
 })
-export type RunState = typeof RunState.Type
+export type StoredRun = typeof StoredRun.Type
 
 /** Work on the files that is pending, also after a crash of the daemon. */
 export const FileWork = Schema.Literals(["none", "install", "reinstall", "reset", "upgrade"])
@@ -55,7 +55,7 @@ export const InstanceState = Schema.Struct({
   install: InstallState,
   work: FileWork,
   intent: Schema.NullOr(Intent),
-  run: Schema.NullOr(RunState),
+  run: Schema.NullOr(StoredRun),
   /** Whether the server is to be started again, by a restart or after a crash. */
   start_again: Schema.Boolean,
   /** Whether the daemon starts the server once its turn has come; see `StartQueue`. */

@@ -75,21 +75,21 @@ describe("spec 9.2: validation", () => {
   })
 
   it("a heartbeat interval that is not below the lost timeout is refused with the settings to change", () => {
-    const withInterval = (heartbeat_seconds: number, lostAfter: number) =>
-      registered(registration("n1", { heartbeat_seconds }), lostAfter)
+    const withInterval = (heartbeat_seconds: number, timeout: number) =>
+      registered(registration("n1", { heartbeat_seconds }), timeout)
     assert.isTrue(Result.isSuccess(withInterval(10, 30)))
     assert.isTrue(Result.isSuccess(withInterval(29, 30)))
     assert.isTrue(Result.isSuccess(registered(registration("n1"), 1)), "a daemon that does not say")
-    for (const [seconds, lostAfter, better] of [
+    for (const [seconds, timeout, better] of [
       [30, 30, 10],
       [600, 30, 10],
       [2, 1, 1]
     ] as const) {
-      const result = withInterval(seconds, lostAfter)
-      if (Result.isSuccess(result)) assert.fail(`${seconds} of ${lostAfter}`)
+      const result = withInterval(seconds, timeout)
+      if (Result.isSuccess(result)) assert.fail(`${seconds} of ${timeout}`)
       assert.strictEqual(
         result.failure.detail,
-        `MUSTER_NODE_HEARTBEAT is ${seconds} s, and a node is lost here after ${lostAfter} s without one`
+        `MUSTER_NODE_HEARTBEAT is ${seconds} s, and a node is lost here after ${timeout} s without one`
       )
       assert.include(result.failure.hint, `Set MUSTER_NODE_HEARTBEAT to ${better} and`)
     }

@@ -19,14 +19,14 @@ export interface HeartbeatMonitor {
  * @param options.onExpiry called with each expired timeout, one after another
  */
 export const makeHeartbeatMonitor = Effect.fnUntraced(function* (options: {
-  readonly lostAfter: Duration.Duration
-  readonly givenUpAfter: Duration.Duration
+  readonly heartbeatTimeout: Duration.Duration
+  readonly nodeLostAfter: Duration.Duration
   readonly initial: Iterable<NodeId>
   readonly onExpiry: (expiry: Expiry) => void
 }): Effect.fn.Return<HeartbeatMonitor, never, Scope.Scope> {
   const liveness = new Liveness({
-    lostAfter: Duration.toMillis(options.lostAfter),
-    givenUpAfter: Duration.toMillis(options.givenUpAfter)
+    heartbeatTimeout: Duration.toMillis(options.heartbeatTimeout),
+    nodeLostAfter: Duration.toMillis(options.nodeLostAfter)
   })
   const clock = yield* Clock.Clock
   const monotonic = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)

@@ -2,8 +2,8 @@ import type { NodeId } from "../../../contract/domain/Id.ts"
 
 /** Timeouts after the last heartbeat, in milliseconds. */
 export interface LivenessOptions {
-  readonly lostAfter: number
-  readonly givenUpAfter: number
+  readonly heartbeatTimeout: number
+  readonly nodeLostAfter: number
 }
 
 export interface Expiry {
@@ -45,13 +45,13 @@ export class Liveness {
   expire(now: number): ReadonlyArray<Expiry> {
     const expired: Array<Expiry> = []
     for (const [node_id, since] of this.#heartbeats) {
-      if (since + this.#options.lostAfter > now) break
+      if (since + this.#options.heartbeatTimeout > now) break
       this.#heartbeats.delete(node_id)
       this.#lost.set(node_id, since)
       expired.push({ node_id, kind: "lost" })
     }
     for (const [node_id, since] of this.#lost) {
-      if (since + this.#options.givenUpAfter > now) break
+      if (since + this.#options.nodeLostAfter > now) break
       this.#lost.delete(node_id)
       expired.push({ node_id, kind: "given-up" })
     }
@@ -61,13 +61,13 @@ export class Liveness {
   /** Returns the milliseconds, at least 1, until {@link expire} may return a timeout, if one is pending. */
   untilNext(now: number): number | undefined {
     if (this.#heartbeats.size === 0 && this.#lost.size === 0) return undefined
-    const times = [now + this.#options.lostAfter]
+    const times = [now + this.#options.heartbeatTimeout]
     for (const [, since] of this.#heartbeats) {
-      times.push(since + this.#options.lostAfter)
+      times.push(since + this.#options.heartbeatTimeout)
       break
     }
     for (const [, since] of this.#lost) {
-      times.push(since + this.#options.givenUpAfter)
+      times.push(since + this.#options.nodeLostAfter)
       break
     }
     return Math.max(1, Math.min(...times) - now)

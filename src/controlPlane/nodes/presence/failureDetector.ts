@@ -20,14 +20,14 @@ export interface HeartbeatCounter extends HeartbeatMonitor {
  * @param options.lost   nodes that are lost already, whose second timeout begins now
  */
 export const makeHeartbeatCounter = (options: {
-  readonly lostAfter: Duration.Duration
-  readonly givenUpAfter: Duration.Duration
+  readonly heartbeatTimeout: Duration.Duration
+  readonly nodeLostAfter: Duration.Duration
   readonly silent: Iterable<NodeId>
   readonly lost: Iterable<NodeId>
 }): HeartbeatCounter => {
   const liveness = new Liveness({
-    lostAfter: Duration.toMillis(options.lostAfter),
-    givenUpAfter: Duration.toMillis(options.givenUpAfter)
+    heartbeatTimeout: Duration.toMillis(options.heartbeatTimeout),
+    nodeLostAfter: Duration.toMillis(options.nodeLostAfter)
   })
   let now = 0
   for (const id of options.silent) liveness.record(id, now)
@@ -56,8 +56,8 @@ interface Due extends Expiry {
  * @param options.beats returns the number of the last heartbeat of a node
  */
 export const makeFailureDetector = Effect.fnUntraced(function* (options: {
-  readonly lostAfter: Duration.Duration
-  readonly givenUpAfter: Duration.Duration
+  readonly heartbeatTimeout: Duration.Duration
+  readonly nodeLostAfter: Duration.Duration
   readonly beats: (node_id: NodeId) => number
 }): Effect.fn.Return<
   HeartbeatMonitor & { advance(millis: number): void },
@@ -68,7 +68,7 @@ export const makeFailureDetector = Effect.fnUntraced(function* (options: {
   const fleet = yield* Fleet
   const repo = yield* NodeRepo
   const store = yield* Store
-  const times = { lostAfter: options.lostAfter, givenUpAfter: options.givenUpAfter }
+  const times = { heartbeatTimeout: options.heartbeatTimeout, nodeLostAfter: options.nodeLostAfter }
   let monitor: HeartbeatMonitor | undefined
   let counter: HeartbeatCounter | undefined
   let expired: Queue.Queue<Due> | undefined

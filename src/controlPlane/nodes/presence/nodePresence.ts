@@ -44,8 +44,8 @@ const resetConnections = Effect.gen(function* () {
 
 /** Keeps the nodes in memory up to date, shares their heartbeats and detects lost nodes. */
 export const makeNodePresence = Effect.fnUntraced(function* (options: {
-  readonly lostAfter: Duration.Duration
-  readonly givenUpAfter: Duration.Duration
+  readonly heartbeatTimeout: Duration.Duration
+  readonly nodeLostAfter: Duration.Duration
 }) {
   const fleet = yield* Fleet
   const { isSingle } = yield* Leadership
@@ -73,7 +73,7 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
   const shared = yield* shareHeartbeats({
     others: !isSingle,
     every: Duration.millis(
-      isSingle ? NOTED_MILLIS : Math.min(LOOK_MILLIS, Duration.toMillis(options.lostAfter) / LOOKS)
+      isSingle ? NOTED_MILLIS : Math.min(LOOK_MILLIS, Duration.toMillis(options.heartbeatTimeout) / LOOKS)
     ),
     // A single replica reads its own writes only.
     onHeartbeat: (id) => (isSingle ? undefined : detector?.record(id)),

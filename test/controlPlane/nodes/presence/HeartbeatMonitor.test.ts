@@ -8,8 +8,8 @@ import type { Expiry } from "../../../../src/controlPlane/nodes/presence/Livenes
 const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
   const seen: Array<Expiry> = []
   const silence = yield* makeHeartbeatMonitor({
-    lostAfter: Duration.seconds(30),
-    givenUpAfter: Duration.minutes(10),
+    heartbeatTimeout: Duration.seconds(30),
+    nodeLostAfter: Duration.minutes(10),
     initial: initial.map((id) => NodeId.make(id)),
     onExpiry: (expiry) => seen.push(expiry)
   })

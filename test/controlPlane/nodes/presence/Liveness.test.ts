@@ -4,7 +4,7 @@ import { NodeId } from "../../../../src/contract/domain/Id.ts"
 import { type Expiry, Liveness } from "../../../../src/controlPlane/nodes/presence/Liveness.ts"
 import { plain } from "../../../support/ids.ts"
 
-const options = { lostAfter: 30, givenUpAfter: 100 }
+const options = { heartbeatTimeout: 30, nodeLostAfter: 100 }
 
 const anyStep = fc.record({
   pause: fc.nat({ max: 40 }),
@@ -31,8 +31,8 @@ describe("spec 9.6: node gone", () => {
           } else {
             const expected: Array<Expiry> = []
             for (const [stage, kind, after] of [
-              [0, "lost", options.lostAfter],
-              [1, "given-up", options.givenUpAfter]
+              [0, "lost", options.heartbeatTimeout],
+              [1, "given-up", options.nodeLostAfter]
             ] as const) {
               for (const [node_id, state] of model) {
                 if (state.stage !== stage || state.since + after > now) continue
@@ -43,11 +43,15 @@ describe("spec 9.6: node gone", () => {
             const expired = liveness.expire(now)
             assert.sameDeepMembers([...expired], expected)
             const due = [...model.values()].flatMap(({ since, stage }) =>
-              stage === 0 ? [since + options.lostAfter] : stage === 1 ? [since + options.givenUpAfter] : []
+              stage === 0
+                ? [since + options.heartbeatTimeout]
+                : stage === 1
+                  ? [since + options.nodeLostAfter]
+                  : []
             )
             const next = liveness.untilNext(now)
             if (next === undefined) assert.deepStrictEqual(due, [])
-            else assert.isAtMost(now + next, Math.min(now + options.lostAfter, ...due))
+            else assert.isAtMost(now + next, Math.min(now + options.heartbeatTimeout, ...due))
           }
         }
       })

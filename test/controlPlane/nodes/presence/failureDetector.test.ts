@@ -6,8 +6,8 @@ import { makeHeartbeatCounter } from "../../../../src/controlPlane/nodes/presenc
 describe("design: heartbeats at other replicas", () => {
   it("only time in which a heartbeat could arrive counts; a lost node is given up in time", () => {
     const silence = makeHeartbeatCounter({
-      lostAfter: Duration.seconds(30),
-      givenUpAfter: Duration.seconds(100),
+      heartbeatTimeout: Duration.seconds(30),
+      nodeLostAfter: Duration.seconds(100),
       silent: ["a", "b", "c"].map((id) => NodeId.make(id)),
       lost: [NodeId.make("d")]
     })
