@@ -15,6 +15,7 @@ import { LoadBalancer } from "../controlPlane/nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../controlPlane/nodes/NodeRegistry.ts"
 import { makeNodeNetworks } from "../controlPlane/nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
+import { layerOperations } from "../controlPlane/operations/layerOperations.ts"
 import { layerServers } from "../controlPlane/servers/layerServers.ts"
 import { CrashesKept } from "../controlPlane/store/repos/CrashRepo.ts"
 import { layerWebhooks } from "../controlPlane/webhooks/layerWebhooks.ts"
@@ -44,6 +45,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
       requireTls: settings.requireTls
     })
   ).pipe(
+    Layer.provideMerge(layerOperations),
     Layer.provideMerge(layerServers),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(

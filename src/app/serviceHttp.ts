@@ -39,6 +39,7 @@ import { KeysHandlers } from "../controlPlane/keys/http.ts"
 import { QuotasHandlers } from "../controlPlane/keys/quotasHttp.ts"
 import { NodesHandlers } from "../controlPlane/nodes/http.ts"
 import { makeLogRefusedRegistrations } from "../controlPlane/nodes/refusedRegistrations.ts"
+import { OperationsHandlers } from "../controlPlane/operations/http.ts"
 import { CachedPages, makeCompressed } from "../controlPlane/pages/CachedPages.ts"
 import { DashboardRoutes } from "../controlPlane/pages/dashboard.ts"
 import { DocsRoutes } from "../controlPlane/pages/docs.ts"
@@ -153,6 +154,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         NodesHandlers,
         ServersHandlers,
         RolloutsHandlers,
+        OperationsHandlers,
         BlueprintsHandlers,
         EventsHandlers,
         WebhooksHandlers,

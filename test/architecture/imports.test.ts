@@ -64,6 +64,17 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "controlPlane/blueprints",
     "controlPlane/events"
   ],
+  "controlPlane/operations": [
+    "contract",
+    "shared/net",
+    "shared/observability",
+    "controlPlane/store",
+    "controlPlane/http",
+    "controlPlane/keys",
+    "controlPlane/nodes",
+    "controlPlane/events",
+    "controlPlane/servers"
+  ],
   "controlPlane/webhooks": [
     "contract/api",
     "shared/net",

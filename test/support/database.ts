@@ -75,6 +75,33 @@ export const nodeTokens = (dataDir: string) =>
     return new Map<string, string>(rows.map(({ id, token }) => [id, seal.open(id, token) ?? ""]))
   }).pipe(Effect.provide(databaseOf(dataDir)))
 
+let stored = 0
+
+/**
+ * Stores a queued operation of a server, which the service does not begin: its journal does not have it. Returns the id.
+ */
+export const storeOperation = (
+  { dataDir }: { readonly dataDir: string },
+  server_id: string,
+  change: { readonly kind?: string; readonly state?: string; readonly created_by?: string } = {}
+) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    stored += 1
+    const row = {
+      id: `stored${stored}`,
+      kind: "files.change",
+      server_id,
+      state: "queued",
+      request: "{}",
+      created_by: "someone",
+      created_at: new Date(Date.UTC(2026, 0, 1) + stored * 1000).toISOString(),
+      ...change
+    }
+    yield* sql.withTransaction(sql`INSERT INTO operations ${sql.insert(row)}`)
+    return row.id
+  }).pipe(Effect.provide(databaseOf(dataDir)))
+
 /** The integrity check of SQLite; PostgreSQL has none. */
 const integrity = (sql: SqlClient.SqlClient) =>
   sql.onDialectOrElse({

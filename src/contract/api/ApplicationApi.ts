@@ -6,6 +6,7 @@ import { EventsGroup } from "./EventsGroup.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { Failures, Writes } from "./middleware.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
+import { OperationsGroup } from "./OperationsGroup.ts"
 import { forGenerators } from "./openapi/document.ts"
 import { asOpenApi30 } from "./openapi/version30.ts"
 import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
@@ -20,6 +21,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(SystemGroup.prefix("/api"))
   .add(ServersGroup.prefix("/api"))
   .add(RolloutsGroup.prefix("/api"))
+  .add(OperationsGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))
   .add(EventsGroup.prefix("/api"))
   .add(WebhooksGroup.prefix("/api"))

@@ -17,8 +17,10 @@ export const hasEnded = (state: OperationState): state is EndState => endStates.
 export const OperationKind = Schema.Literals(["files.change", "files.pack", "files.unpack"])
 export type OperationKind = typeof OperationKind.Type
 
+type PartRight = Exclude<Right, "power">
+
 /** The rights that a kind needs: to see its operations, and to begin and cancel them (spec 11.3). */
-const rights: Readonly<Record<OperationKind, { readonly see: Right; readonly begin: Right }>> = {
+const rights: Readonly<Record<OperationKind, { readonly see: PartRight; readonly begin: PartRight }>> = {
   "files.change": { see: "browse", begin: "files" },
   "files.pack": { see: "browse", begin: "files" },
   "files.unpack": { see: "browse", begin: "files" }

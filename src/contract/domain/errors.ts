@@ -81,6 +81,12 @@ export class NotFound extends ApiError<NotFound>()(
   static rollout(id: string) {
     return new NotFound({ detail: `rollout not found: ${id}`, hint: "GET /api/rollouts lists what exists." })
   }
+  static operation(id: string) {
+    return new NotFound({
+      detail: `operation not found: ${id}`,
+      hint: "GET /api/operations lists what exists; an operation is kept for 24 h after its end."
+    })
+  }
 }
 
 /** A server that does not exist: a route with its id or name adds why the server was deleted. */

@@ -5,20 +5,13 @@ import type { ServersRequest } from "../../contract/api/ServersGroup.ts"
 import { withoutAudit } from "../../contract/domain/AuditedRequest.ts"
 import { NodeId } from "../../contract/domain/Id.ts"
 import { CurrentPrincipal, KeyEnds, ServerAccess } from "../http/Principal.ts"
+import { preferredWait } from "../http/preferredWait.ts"
 import { CurrentSlsRequest } from "../http/sls.ts"
 import type { CreateRequest } from "./creation.ts"
 import { ServerManager } from "./ServerManager.ts"
 import { makeForSeconds } from "./waiting.ts"
 
 type Request = ServersRequest<"create">
-
-const LONGEST_WAIT_SECONDS = 60
-
-/** Returns the seconds of `Prefer: wait=N` (RFC 7240), and ignores an unreadable preference. */
-const preferredWait = (prefer: string | undefined): number | undefined => {
-  const seconds = Number(/(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:[,;]|$)/i.exec(prefer ?? "")?.[1] ?? 0)
-  return seconds < 1 ? undefined : Math.min(seconds, LONGEST_WAIT_SECONDS)
-}
 
 /** Returns the overrides that a body has beside `overrides`. */
 export const runOverrides = <R, P>({ priority, run }: { readonly run?: R; readonly priority?: P }) => ({

@@ -403,6 +403,7 @@ layer(service(noNode), options)("pages", (it) => {
         assert.deepStrictEqual(routes, [
           "DELETE /api/keys/{key}",
           "DELETE /api/nodes/{node}",
+          "DELETE /api/operations/{operation}",
           "DELETE /api/quotas/{quota}",
           "DELETE /api/servers",
           "DELETE /api/servers/{server}",
@@ -423,6 +424,8 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/nodes",
           "GET /api/nodes/{node}",
           "GET /api/nodes/{node}/system",
+          "GET /api/operations",
+          "GET /api/operations/{operation}",
           "GET /api/quotas",
           "GET /api/quotas/{quota}",
           "GET /api/rollouts",

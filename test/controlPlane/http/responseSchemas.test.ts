@@ -3,6 +3,7 @@ import { Effect, Predicate, Schema } from "effect"
 import { HttpApi, HttpApiSchema } from "effect/http-api"
 import { ApplicationApi } from "../../../src/contract/api/ApplicationApi.ts"
 import { ServerEvent } from "../../../src/contract/domain/ServerEvent.ts"
+import { storeOperation } from "../../support/database.ts"
 import { blueprintFile, writeFiles } from "../../support/definitions.ts"
 import { subscribe } from "../../support/events.ts"
 import { eventually } from "../../support/eventually.ts"
@@ -87,6 +88,9 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "rollouts.pause": [{}],
   "rollouts.resume": [{}],
   "rollouts.abort": [{}],
+  "operations.list": [{}],
+  "operations.get": [{}],
+  "operations.cancel": [{}],
   "servers.status": [{}],
   "servers.stats": [{}, { query: "?update_disk_usage=true" }],
   "servers.statsOfMany": [{}, { query: "?limit=1" }],
@@ -154,6 +158,7 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
       yield* writeFiles(api.folders.blueprints, { "endless.yml": changed })
       yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
       const rollout = yield* rollOut(api, { selector: { ids: [installing] } })
+      const operation = yield* storeOperation(api, server)
       const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         body: { url: "https://example.invalid/" }
       })
@@ -161,6 +166,7 @@ layer(Muster.layer(definitions), options)("contract: responses match the declare
       const ids: Record<string, string> = {
         quota: "team-a",
         rollout: rollout.id,
+        operation,
         webhook: hook.id,
         server,
         node,

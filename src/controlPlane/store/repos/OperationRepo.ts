@@ -119,12 +119,18 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
           WHERE id = ${id} AND ${unfinished} RETURNING id`)
       }),
       /** Ends an unfinished operation; nothing if it has ended. */
-      end: (id: string, end: OperationEnd, server: OperationServer) =>
-        changed(
-          sql`UPDATE operations SET ${sql.update({ ...end, request: null })}
+      end: Effect.fn("OperationRepo.end")(function* (
+        id: string,
+        { progress: figures, ...end }: OperationEnd,
+        server: OperationServer
+      ): Writing<OperationRecord | undefined> {
+        const last = figures === undefined ? {} : { progress: yield* encodeProgress(figures) }
+        return yield* changed(
+          sql`UPDATE operations SET ${sql.update({ ...end, ...last, request: null })}
             WHERE id = ${id} AND ${unfinished} RETURNING *`,
           server
-        ),
+        )
+      }),
       /** Asks the leader to cancel an operation that runs; nothing if it does not run, or is being cancelled already. */
       askToCancel: (id: string, reason: string, server: OperationServer) =>
         changed(
@@ -153,6 +159,8 @@ type OperationServer = Parameters<Transaction["Service"]["append"]>[1]
 export interface OperationEnd {
   readonly state: EndState
   readonly reason: string | null
+  /** The last figures, if there are some. */
+  readonly progress?: OperationProgress
   /** RFC 3339. */
   readonly finished_at: string
 }

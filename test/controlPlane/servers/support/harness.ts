@@ -19,8 +19,13 @@ import type { ServerDefinition } from "../../../../src/contract/domain/ServerDef
 import { ControlPlane } from "../../../../src/contract/nodeApi/ControlPlane.ts"
 import { BlueprintStore } from "../../../../src/controlPlane/blueprints/BlueprintStore.ts"
 import { LiveFeed, StatsFeed } from "../../../../src/controlPlane/events/LiveFeed.ts"
+import { ApiKeys } from "../../../../src/controlPlane/keys/ApiKeys.ts"
 import { DaemonClient } from "../../../../src/controlPlane/nodes/DaemonClient.ts"
 import { NodeMigrations } from "../../../../src/controlPlane/nodes/NodeMigrations.ts"
+import { layerOperationsWith } from "../../../../src/controlPlane/operations/layerOperations.ts"
+import { OperationsOptions } from "../../../../src/controlPlane/operations/OperationLeader.ts"
+import type { OperationRunners } from "../../../../src/controlPlane/operations/OperationRunners.ts"
+import { Operations } from "../../../../src/controlPlane/operations/Operations.ts"
 import { Provisioner } from "../../../../src/controlPlane/servers/controllers/Provisioner.ts"
 import type { CreateRequest } from "../../../../src/controlPlane/servers/creation.ts"
 import { layerServers } from "../../../../src/controlPlane/servers/layerServers.ts"
@@ -33,6 +38,7 @@ import { Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
 import { AuditRepo } from "../../../../src/controlPlane/store/repos/AuditRepo.ts"
 import { KeyRepo } from "../../../../src/controlPlane/store/repos/KeyRepo.ts"
 import { MigrationRepo } from "../../../../src/controlPlane/store/repos/MigrationRepo.ts"
+import { OperationRepo } from "../../../../src/controlPlane/store/repos/OperationRepo.ts"
 import { QuotaRepo } from "../../../../src/controlPlane/store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../../../src/controlPlane/store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../../../src/controlPlane/store/Store.ts"
@@ -100,11 +106,19 @@ export const makeHarness = Effect.fnUntraced(function* (
     readonly retryFrom?: Duration.Input
     /** How long a server of a rollout may wait for its node. */
     readonly rolloutNodeTimeout?: Duration.Input
+    /** How long an operation may wait for its node. */
+    readonly operationNodeTimeout?: Duration.Input
+    /** Registers the runners of operations. */
+    /** Default: the kind of this test run. */
+    readonly database?: typeof testDatabase
+    readonly runners?: Layer.Layer<never, never, OperationRunners>
   } = {}
 ) {
   const folder = yield* temporaryFolder
   const url =
-    testDatabase === "sqlite" ? `sqlite:${folder}/muster.db` : yield* Effect.orDie(newPostgresDatabase())
+    (options.database ?? testDatabase) === "sqlite"
+      ? `sqlite:${folder}/muster.db`
+      : yield* Effect.orDie(newPostgresDatabase())
   const { otherPorts } = options
   const nodes = new FakeNodes(
     { id: "n1", ports: options.ports ?? 100 },
@@ -136,7 +150,15 @@ export const makeHarness = Effect.fnUntraced(function* (
   ).pipe(Layer.provideMerge(storeAt(url)))
 
   const layer = (own: FakeNodes) =>
-    layerServers.pipe(
+    layerOperationsWith(options.runners ?? Layer.empty).pipe(
+      Layer.provideMerge(layerServers),
+      Layer.provide(
+        Layer.succeed(OperationsOptions, {
+          perNode: 2,
+          nodeTimeout: options.operationNodeTimeout ?? "5 minutes",
+          progressEvery: "5 millis"
+        })
+      ),
       Layer.provide(
         Layer.succeed(ServersOptions, {
           callsPerNode: 64,
@@ -149,8 +171,10 @@ export const makeHarness = Effect.fnUntraced(function* (
         })
       ),
       Layer.provideMerge(
-        Layer.mergeAll(StoreTest, own.registry, own.balancer, DaemonClient.layer, blueprintsOf(definitions))
-      )
+        Layer.mergeAll(own.registry, own.balancer, DaemonClient.layer, blueprintsOf(definitions))
+      ),
+      Layer.provideMerge(ApiKeys.layer()),
+      Layer.provideMerge(StoreTest)
     )
 
   /** Starts a control plane; by default the node registers. `nodes`: its own view of the nodes. */
@@ -161,6 +185,7 @@ export const makeHarness = Effect.fnUntraced(function* (
     const context = yield* Layer.buildWithScope(Layer.fresh(layer(how.nodes ?? nodes)), scope)
     const servers = plain(Context.get(context, ServerManager))
     const rollouts = plain(Context.get(context, Rollouts))
+    const operations = plain(Context.get(context, Operations))
     const plane = Context.get(context, ControlPlane)
     const store = Context.get(context, Store)
     const repo = Context.get(context, ServerRepo)
@@ -213,6 +238,8 @@ export const makeHarness = Effect.fnUntraced(function* (
     return {
       servers,
       rollouts,
+      operations,
+      keys: Context.get(context, ApiKeys),
       lifecycle: plain(lifecycle),
       plane: plain(plane),
       store,
@@ -226,6 +253,7 @@ export const makeHarness = Effect.fnUntraced(function* (
       moves,
       moveRepo: Context.get(context, MigrationRepo),
       keyRepo: Context.get(context, KeyRepo),
+      operationRepo: Context.get(context, OperationRepo),
       quotaRepo: Context.get(context, QuotaRepo),
       /** Returns actor and reason of the entries about a server in the audit log. */
       audited: (object: string) =>

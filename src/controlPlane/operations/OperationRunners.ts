@@ -1,0 +1,44 @@
+import { Context, Data, type Effect, Layer } from "effect"
+import type { Unavailable } from "../../contract/domain/errors.ts"
+import type { OperationKind, OperationProgress, OperationRecord } from "../../contract/domain/Operation.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { NodeUnreachable } from "../../contract/nodeApi/Daemon.ts"
+
+/** The task of an operation cannot be done, and nothing of it stays. */
+export class OperationFailed extends Data.TaggedError("OperationFailed")<{ readonly reason: string }> {}
+
+/** {@link OperationFailed} ends the operation; after another error, the leader repeats the call. */
+export type RunnerError = OperationFailed | NodeUnreachable | Unavailable
+
+/** Does the work of one kind of operations, on the leader (spec 11.4). */
+export interface OperationRunner {
+  /**
+   * Does the task and follows it to its end. It is interrupted when the operation is cancelled or the leader changes, and
+   * called again with the same id by the next leader, so the node must know the id.
+   */
+  run(
+    operation: OperationRecord,
+    server: ServerRecord,
+    report: (progress: OperationProgress) => Effect.Effect<void>
+  ): Effect.Effect<void, RunnerError>
+  /** Ends the task on the node and removes what is unfinished; a node that does not know the id has nothing to do. */
+  cancel(operation: OperationRecord, server: ServerRecord): Effect.Effect<void, RunnerError>
+}
+
+/** The runners by kind. They are registered before the leader begins. */
+export class OperationRunners extends Context.Service<
+  OperationRunners,
+  {
+    register(kind: OperationKind, runner: OperationRunner): void
+    /** Returns nothing for a kind that only a newer version knows. */
+    of(kind: string): OperationRunner | undefined
+  }
+>()("muster/operations/OperationRunners") {
+  static readonly layer = Layer.sync(OperationRunners, () => {
+    const runners = new Map<string, OperationRunner>()
+    return OperationRunners.of({
+      register: (kind, runner) => void runners.set(kind, runner),
+      of: (kind) => runners.get(kind)
+    })
+  })
+}

@@ -1,0 +1,202 @@
+/**
+ * Operations: tasks of servers that may last longer than a request (spec 11). `Operations` begins, shows and cancels them,
+ * `OperationLeader` does the work with the runner of each kind. Begin with `Operations`, `OperationRunners`, `http`.
+ */
+import { Context, Effect, Layer, Option, type Schema } from "effect"
+import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
+import { Conflict, NotFound, Unavailable } from "../../contract/domain/errors.ts"
+import { serverId } from "../../contract/domain/Id.ts"
+import { idBytes } from "../../contract/domain/idBytes.ts"
+import { admits } from "../../contract/domain/Key.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import {
+  hasEnded,
+  OperationKind,
+  type OperationRecord,
+  rightsOfKind,
+  shownOperation
+} from "../../contract/domain/Operation.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { CurrentPrincipal } from "../http/Principal.ts"
+import { LimitReached } from "../http/rateLimit.ts"
+import { operationsOf, requireRight } from "../http/rights.ts"
+import { unknownAfter } from "../servers/list/listQuery.ts"
+import { ServerIndex } from "../servers/list/ServerIndex.ts"
+import { type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
+import { Store } from "../store/Store.ts"
+
+/** Unfinished operations of one server, and of all. */
+const MOST_OF_SERVER = 16
+const MOST = 1_000
+
+/** Milliseconds after which a refused caller may try again. */
+const RETRY_AFTER = 5_000
+
+/** Rows that are read at a time for a caller that does not see all of them. */
+const ROWS = 500
+
+const tooMany = ({ id }: ServerRecord, unfinished: number) =>
+  new LimitReached({
+    detail: `server ${id} has ${unfinished} unfinished operations`,
+    hint: `Wait for them, or cancel some: GET /api/operations?server_id=${id} lists them.`,
+    limit: MOST_OF_SERVER,
+    resetAfter: RETRY_AFTER
+  })
+
+const allBusy = (unfinished: number) =>
+  new Unavailable({
+    detail: `there are ${unfinished} unfinished operations`,
+    hint: "Try again once some have ended: GET /api/operations?state=running lists them."
+  })
+
+/** Which operations the current caller sees (spec 11.3). */
+const makeVisibility = Effect.gen(function* () {
+  const index = yield* ServerIndex
+  return Effect.map(CurrentPrincipal, (caller) => {
+    const maySee = operationsOf(caller) ?? (() => true)
+    const within = caller?.restriction
+    return {
+      seesAll: within === undefined,
+      sees: (record: OperationRecord): boolean => {
+        const server = index.get(record.server_id)
+        const mayRead = within === undefined || (server !== undefined && admits(within, server))
+        return mayRead && maySee({ operation: shownOperation(record), created_by: record.created_by })
+      },
+      /** What the database can select. */
+      selected: {
+        ...(caller?.rights === undefined ? {} : { kinds: kindsFor(caller.rights) }),
+        ...(caller?.paths === undefined ? {} : { created_by: caller.key_id })
+      }
+    }
+  })
+})
+
+const kindsFor = (rights: ReadonlySet<string>) =>
+  OperationKind.literals.filter((kind) => rights.has(rightsOfKind(kind)?.see ?? ""))
+
+export class Operations extends Context.Service<Operations>()("muster/operations/Operations", {
+  make: Effect.gen(function* () {
+    const index = yield* ServerIndex
+    const repo = yield* OperationRepo
+    const store = yield* Store
+    const visibility = yield* makeVisibility
+
+    const find = Effect.fn("Operations.find")(function* (id: string) {
+      const { sees } = yield* visibility
+      const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+      return record === undefined || !sees(record) ? yield* NotFound.operation(id) : record
+    })
+
+    const begin = Effect.fn("Operations.begin")(function* (
+      kind: OperationKind,
+      server: ServerRecord,
+      request: Schema.Json
+    ) {
+      const caller = yield* CurrentPrincipal
+      const record: OperationRecord = {
+        id: serverId(idBytes(16)),
+        kind,
+        server_id: server.id,
+        state: "queued",
+        request,
+        progress: null,
+        reason: null,
+        cancelling: null,
+        created_by: caller?.key_id ?? null,
+        created_at: yield* nowText,
+        finished_at: null
+      }
+      const insert = Effect.gen(function* () {
+        const { own, total } = yield* repo.counts(server.id)
+        if (own >= MOST_OF_SERVER) return yield* tooMany(server, own)
+        if (total >= MOST) return yield* allBusy(total)
+        yield* repo.insert(record, server)
+      })
+      yield* store.write(insert)
+      const log = Effect.logInfo(`operation begun: ${kind}`)
+      yield* Effect.annotateLogs(log, { operation_id: record.id, server_id: server.id })
+      return record
+    })
+
+    const list = Effect.fn("Operations.list")(function* ({ after, limit, ...query }: OperationPage) {
+      const { sees, seesAll, selected } = yield* visibility
+      const page = { ...query, ...selected }
+      const rows = seesAll ? limit + 1 : ROWS
+      const found: Array<OperationRecord> = []
+      let last = after
+      while (found.length <= limit) {
+        const some = yield* store.read(
+          repo.list({ ...page, limit: rows, ...(last === undefined ? {} : { after: last }) })
+        )
+        if (some === undefined && last === after) return yield* unknownAfter("operation", after)
+        found.push(...(some ?? []).filter(sees))
+        last = some?.at(-1)?.id
+        if (some === undefined || some.length < rows) break
+      }
+      const records = found.slice(0, limit)
+      return { records, next: found.length > limit ? records.at(-1)?.id : undefined }
+    })
+
+    const cancel = Effect.fn("Operations.cancel")(function* (id: string) {
+      const { kind, server_id } = yield* find(id)
+      const right = rightsOfKind(kind)?.begin
+      if (right !== undefined) yield* requireRight(right)
+      yield* describeAudit({ id })
+      const finished_at = yield* nowText
+      const reason = "a caller has cancelled it"
+      const facts = index.factsOf(server_id)
+      const change = Effect.gen(function* () {
+        const before = Option.getOrUndefined(yield* repo.find(id))
+        if (before === undefined) return yield* NotFound.operation(id)
+        if (hasEnded(before.state)) return yield* notCancellable(before)
+        const after =
+          before.state === "queued"
+            ? repo.end(id, { state: "cancelled", reason, finished_at }, facts)
+            : repo.askToCancel(id, reason, facts)
+        return (yield* after) ?? before
+      })
+      return yield* store.write(change)
+    })
+
+    /** Waits until an operation has ended, and returns it; nothing if it was removed meanwhile. */
+    const ended = Effect.fn("Operations.ended")(function* ({ id, server_id }: OperationRecord) {
+      const changed = yield* index.changeOf(server_id)
+      while (true) {
+        changed.closeUnsafe()
+        const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+        if (record === undefined || hasEnded(record.state)) return record
+        yield* changed.await
+      }
+    }, Effect.scoped)
+
+    return {
+      /**
+       * Stores an operation of a server for the leader. The route has checked the rights of the caller.
+       * @param request what the runner of the kind needs
+       * @error LimitReached the server has 16 unfinished operations (429)
+       * @error Unavailable  there are 1,000 unfinished operations
+       */
+      begin,
+      /** @error NotFound there is no such operation, or the caller does not see it */
+      find,
+      /** Returns operations, newest first. `next` is the last id of the page, unless it is the last page. */
+      list,
+      /**
+       * Ends a queued operation, and asks the leader to cancel a running one.
+       * @error NotFound  as of `find`
+       * @error Forbidden the key lacks the right that begins such an operation
+       * @error Conflict  it has ended
+       */
+      cancel,
+      ended
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(Operations, Operations.make)
+}
+
+const notCancellable = ({ id, state }: OperationRecord) =>
+  new Conflict({
+    detail: `operation is ${state}: ${id}`,
+    hint: "An operation that has ended cannot be cancelled; GET /api/operations/:operation shows it."
+  })
