@@ -3,7 +3,7 @@ import { basename, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { plainEnv, runToEnd, startChild } from "../support/child.ts"
-import { debianProgram } from "../support/debianPrograms.ts"
+import { debootstrap, installDebian } from "../support/debian.ts"
 import { printed, root } from "../support/docs.ts"
 import { freeAllocations, freePorts } from "../support/ports.ts"
 import { requestTo } from "../support/Service.ts"
@@ -11,7 +11,6 @@ import { becomes, create } from "../support/servers.ts"
 import { temporaryFolderIn } from "../support/temporaryFolder.ts"
 import { run } from "./images.ts"
 
-const debootstrap = debianProgram("debootstrap", "debootstrap")
 const isRoot = process.getuid?.() === 0
 const runs = debootstrap.run && (isRoot || process.env.CI !== undefined)
 const note = `${debootstrap.note}${isRoot ? "" : " (needs root)"}`
@@ -46,8 +45,7 @@ const unpacked = (name: string, folder: string) =>
 const freshMachine = Effect.fnUntraced(function* (machine: (typeof MACHINES)[number]) {
   const folder = yield* temporaryFolderIn("/tmp", 0o755)
   const base = join(folder, "root")
-  const command = [debootstrap.path, "--variant=minbase", machine.debian, base] as const
-  yield* run(command, {}, "300 seconds")
+  yield* installDebian(machine.debian, base)
   const local = join(base, "usr/local")
   const parts = { node: join(folder, "node"), npm: join(folder, "npm") }
   for (const part of Object.values(parts)) mkdirSync(part)

@@ -3,6 +3,7 @@ import { cpSync, existsSync, mkdirSync, readFileSync, realpathSync, symlinkSync 
 import { dirname, join, resolve } from "node:path"
 import { Context, Effect, Layer } from "effect"
 import { startChild } from "../support/child.ts"
+import { debootstrap, installDebian } from "../support/debian.ts"
 import { type DebianProgram, debianProgram } from "../support/debianPrograms.ts"
 import { engineNote, TestEngine, withEngine } from "../support/dockerEngine.ts"
 import { ServiceFailed } from "../support/Service.ts"
@@ -16,7 +17,6 @@ export const OTHER_IMAGE = "muster-test/others:1"
 
 export const dockerProgram = debianProgram("docker", "docker.io")
 const composeProgram = debianProgram("docker-compose", "docker-compose")
-const debootstrap = debianProgram("debootstrap", "debootstrap")
 const programs: ReadonlyArray<DebianProgram> = [dockerProgram, composeProgram, debootstrap]
 const isRoot = process.getuid?.() === 0
 
@@ -51,8 +51,7 @@ const importNode = Effect.fnUntraced(function* (
   const folder = yield* temporaryFolderIn("/tmp", 0o755)
   const base = join(folder, "root")
   const release = /^VERSION_CODENAME=(.*)$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "stable"
-  const packages = "--include=ca-certificates,libatomic1"
-  yield* run([debootstrap.path, "--variant=minbase", packages, release, base], {}, "300 seconds")
+  yield* installDebian(release, base, ["ca-certificates", "libatomic1"])
   const npm = dirname(dirname(realpathSync(debianProgram("npm", "npm").path)))
   const local = join(base, "usr/local")
   mkdirSync(join(local, "lib/node_modules"), { recursive: true })
