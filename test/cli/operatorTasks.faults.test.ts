@@ -65,7 +65,7 @@ const refused = Effect.fnUntraced(function* (status: number, ...args: ReadonlyAr
 
 /** Starts a command that runs until a signal. */
 const started = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
-  return yield* startChild([process.execPath, join(root, "src/main.ts"), ...args], {
+  return yield* startChild([process.execPath, join(root, "dist/main.js"), ...args], {
     cwd: root,
     env: { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null" }
   })
@@ -73,7 +73,7 @@ const started = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
 
 /** Starts a command on a terminal of its own. */
 const onTerminalWith = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) => {
-  const command = [process.execPath, join(root, "src/main.ts"), ...args].join(" ")
+  const command = [process.execPath, join(root, "dist/main.js"), ...args].join(" ")
   return startChild(["script", "--quiet", "--return", "--command", command, "/dev/null"], {
     cwd: root,
     env: { ...env, XDG_CONFIG_HOME: "/dev/null", TERM: "xterm" }
@@ -174,7 +174,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           const reader = ["keys", "create", "--name", "reader", "--scope", "ReadOnly"]
           const made = yield* muster(reader, { MUSTER_DATA_DIR: api.dataDir })
           const logs = yield* startChild(
-            [process.execPath, join(root, "src/main.ts"), "servers", "logs", id, "-f"],
+            [process.execPath, join(root, "dist/main.js"), "servers", "logs", id, "-f"],
             {
               cwd: root,
               env: { MUSTER_URL: api.url, MUSTER_API_KEY: made.stdout.trim(), XDG_CONFIG_HOME: "/dev/null" }
@@ -522,7 +522,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
             `"$@" | head -n 1; echo "status $?"`,
             "sh",
             process.execPath,
-            join(root, "src/main.ts"),
+            join(root, "dist/main.js"),
             "events",
             "-f",
             "--since",

@@ -43,7 +43,7 @@ const restartable = Effect.gen(function* () {
     XDG_CONFIG_HOME: "/dev/null"
   }
   const run = (...args: ReadonlyArray<string>) =>
-    startChild([process.execPath, join(root, "src/main.ts"), ...args], { cwd: root, env: client })
+    startChild([process.execPath, join(root, "dist/main.js"), ...args], { cwd: root, env: client })
   return { start, run, client }
 })
 
@@ -102,7 +102,7 @@ describe("spec 8.6: a command that follows", () => {
         const reader = yield* service.request("POST", "/api/keys", {
           body: { name: "reader", scope: "ReadOnly" }
         })
-        const onTerminal = `${process.execPath} ${join(root, "src/main.ts")} servers top --interval 1s`
+        const onTerminal = `${process.execPath} ${join(root, "dist/main.js")} servers top --interval 1s`
         const events = yield* run("events", "-f", "--since", "0")
         const log = yield* run("servers", "logs", "followed", "-f")
         const console = yield* run("servers", "console", "followed")
@@ -112,7 +112,7 @@ describe("spec 8.6: a command that follows", () => {
           { cwd: root, env: { ...client, TERM: "xterm" } }
         )
         const polled = yield* startChild(
-          [process.execPath, join(root, "src/main.ts"), "servers", "logs", "followed", "-f"],
+          [process.execPath, join(root, "dist/main.js"), "servers", "logs", "followed", "-f"],
           { cwd: root, env: { ...client, MUSTER_API_KEY: reader.json.key } }
         )
         const followers = [events, log, console, audit, top, polled]
@@ -146,7 +146,7 @@ describe("spec 8.6: a command that follows", () => {
         const service = yield* start
         const id = yield* running(service, "clock", { name: "clock" })
         // The two outputs of a command have one order on a terminal only.
-        const program = `${process.execPath} ${join(root, "src/main.ts")}`
+        const program = `${process.execPath} ${join(root, "dist/main.js")}`
         const onTerminal = (command: string) =>
           startChild(
             [

@@ -110,7 +110,7 @@ describe("deploy/systemd: a daemon with the rights of its unit", () => {
         assert.deepStrictEqual(valuesOf(unit, "NoNewPrivileges"), ["yes"])
         const dataDir = join(yield* temporaryFolderIn("/tmp", 0o711), "data")
         yield* Effect.addFinalizer(() => endLeftovers(dataDir))
-        const main = [join(root, "node_modules/.bin/node"), join(root, "src/main.ts"), "serve"]
+        const main = [join(root, "node_modules/.bin/node"), join(root, "dist/main.js"), "serve"]
         const child = yield* startChild(
           [setpriv.path, "--no-new-privs", `--bounding-set=-all,${bounding}`, "--", ...main],
           {

@@ -20,7 +20,7 @@ export const machinesNote = `${engineNote}${dockerProgram.note}${systemd.note}${
 
 /** The commands of the package, as npm installs them. */
 const MUSTER = `#!/bin/sh
-exec /opt/muster/node_modules/.bin/node /srv/muster/src/main.ts "$@"
+exec /opt/muster/node_modules/.bin/node /srv/muster/dist/main.js "$@"
 `
 
 /** Writes a root folder without programs, and without the services of this machine; returns its path. */
