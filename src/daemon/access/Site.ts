@@ -131,6 +131,19 @@ export class Site {
     return place
   })
 
+  /** Whether a volume or mount lies at a path. */
+  isSharedTarget(path: string): boolean {
+    return this.layout.shared.some((part) => targetOf(part) === path)
+  }
+
+  /** As {@link place}, of a path that exists. */
+  readonly existing = Effect.fnUntraced(function* (this: Site, given: string) {
+    const place = yield* this.place(given)
+    if (place.parts.length === 0) return place
+    const { folder, name } = yield* this.parent(place)
+    return Option.isNone(yield* lstatIn(place.path, folder, name)) ? yield* noSuchPath(place.path) : place
+  }, Effect.scoped)
+
   /** Opens the folder from which a place is walked; a file, if the shared part is one. */
   readonly root = Effect.fnUntraced(function* (this: Site, { path, shared }: Place) {
     if (shared !== undefined) {

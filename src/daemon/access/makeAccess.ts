@@ -13,12 +13,15 @@ import { likelyKind } from "../files/fileContext.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
+import { archiveOf } from "./archive.ts"
 import { applyChange } from "./changes.ts"
 import { readContents, writeContents } from "./contents.ts"
+import { differences } from "./diff.ts"
 import { listFolder, statEntry } from "./entries.ts"
-import { type AccessError, toFileError, unprocessable } from "./refused.ts"
+import { type AccessError, toFileError } from "./refused.ts"
 import { Room } from "./room.ts"
 import { Site } from "./Site.ts"
+import { searchFiles } from "./search.ts"
 
 /** Longest wait for bytes of a file that is written. */
 const STALLED = "60 seconds"
@@ -35,9 +38,6 @@ const interrupted = new FileRefused({
   detail: "the transfer was interrupted",
   hint: "Send the file again."
 })
-
-const notOffered = () =>
-  unprocessable("not offered by this node", "Update the node to the version of the control plane.")
 
 /** Returns why the files of a server cannot be reached now, if so. */
 const whyClosed = (instance: Instance): DaemonRefused | undefined => {
@@ -132,8 +132,12 @@ export const makeAccess = ({ files, instances }: AccessParts): NodeFiles => {
         )
       )
     ),
-    archive: notOffered,
-    search: notOffered,
-    diff: notOffered
+    archive: Effect.fn("NodeFiles.archive")((id, request) =>
+      stream(id, request.paths[0] ?? "/", (site) => archiveOf(site, request))
+    ),
+    search: Effect.fn("NodeFiles.search")((id, request) =>
+      use(id, request.path, ({ site }) => searchFiles(site, request))
+    ),
+    diff: Effect.fn("NodeFiles.diff")((id) => use(id, "/", ({ site }) => differences(site)))
   }
 }

@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { Effect, Stream } from "effect"
 import type { ServerId } from "../../../src/contract/domain/Id.ts"
 import type { ServerDefinition } from "../../../src/contract/domain/ServerDefinition.ts"
-import type { NodeFiles } from "../../../src/contract/nodeApi/NodeFiles.ts"
+import type { FileError, NodeFiles } from "../../../src/contract/nodeApi/NodeFiles.ts"
 import type { NodeDaemonOptions } from "../../../src/daemon/NodeDaemon.ts"
 import { remote, serve } from "../../controlPlane/nodes/support/remoteDaemon.ts"
 import { write } from "../files/scene.ts"
@@ -84,3 +84,7 @@ export const refusalOf = <A, E>(effect: Effect.Effect<A, E>) =>
   })
 
 export const put = (folder: string, name: string, text: string) => writeFileSync(join(folder, name), text)
+
+/** Returns status codes of the outcomes of changes. */
+export const statusesOf = (outcomes: ReadonlyArray<FileError | undefined>) =>
+  outcomes.map((outcome) => (outcome === undefined ? 200 : "status" in outcome ? outcome.status : 503))

@@ -1,0 +1,178 @@
+import { execFileSync } from "node:child_process"
+import {
+  mkdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  writeFileSync
+} from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import type { ArchiveFormat } from "../../../src/contract/domain/Files.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { filesOf, places, put, refusalOf } from "./scene.ts"
+
+const unpack = (format: ArchiveFormat, archive: string, to: string) => {
+  if (format === "zip") execFileSync("unzip", ["-q", archive, "-d", to])
+  else
+    execFileSync("tar", [
+      "-x",
+      ...(format === "tar" ? [] : [format === "tar.gz" ? "-z" : "--zstd"]),
+      "-f",
+      archive,
+      "-C",
+      to
+    ])
+}
+
+const formats = ["tar.zst", "tar.gz", "tar", "zip"] as const
+
+for (const [name, place] of Object.entries(places)) {
+  describe(`spec 10.3: archives: ${name}`, () => {
+    it.live("files, folders and links arrive as they are, in each format", () =>
+      Effect.gen(function* () {
+        const { files, folder, id } = yield* filesOf(place, { files: { deny: ["*.key"] } })
+        const big = Buffer.alloc(1_000_000, "0123456789abcdef\n")
+        writeFileSync(join(folder, "world/big.bin"), big)
+        const long = `${"d".repeat(120)}/${"f".repeat(200)}`
+        mkdirSync(join(folder, "world", "d".repeat(120)))
+        put(folder, `world/${long}`, "long")
+        put(folder, "world/secret.key", "secret")
+        put(folder, "world/é", "utf8")
+        writeFileSync(join(folder, "world/run.sh"), "#!", { mode: 0o755 })
+        mkdirSync(join(folder, "world/empty"))
+        symlinkSync("/etc/passwd", join(folder, "world/link"))
+        execFileSync("mkfifo", [join(folder, "world/pipe")])
+        for (const format of formats) {
+          const to = yield* temporaryFolder
+          const archive = join(to, "archive")
+          const pieces = yield* files
+            .archive(id, { paths: ["/world", "/plugins/a.yml"], format })
+            .pipe(Effect.flatMap(Stream.runCollect), Effect.scoped)
+          writeFileSync(archive, Buffer.concat(pieces))
+          unpack(format, archive, to)
+          const found = execFileSync("find", [".", "-mindepth", "1", "-not", "-name", "archive"], {
+            cwd: to,
+            encoding: "utf8"
+          })
+          assert.deepStrictEqual(
+            found.trim().split("\n").toSorted(),
+            [
+              "./plugins",
+              "./plugins/a.yml",
+              "./world",
+              "./world/big.bin",
+              `./world/${"d".repeat(120)}`,
+              `./world/${long}`,
+              "./world/empty",
+              "./world/link",
+              "./world/region",
+              "./world/region/r0",
+              "./world/run.sh",
+              "./world/é"
+            ].toSorted(),
+            format
+          )
+          assert.isTrue(readFileSync(join(to, "world/big.bin")).equals(big), format)
+          assert.strictEqual(readFileSync(join(to, "world", long), "utf8"), "long")
+          assert.strictEqual(readlinkSync(join(to, "world/link")), "/etc/passwd")
+          assert.strictEqual(statSync(join(to, "world/run.sh")).mode & 0o777, 0o755)
+        }
+      }).pipe(Effect.scoped)
+    )
+
+    it.live("a path that does not exist is refused before the first byte", () =>
+      Effect.gen(function* () {
+        const { files, id } = yield* filesOf(place)
+        const missing = files.archive(id, { paths: ["/world", "/nothing"], format: "zip" })
+        assert.match(yield* refusalOf(Effect.scoped(missing)), /^404 /)
+      }).pipe(Effect.scoped)
+    )
+  })
+
+  describe(`spec 10.3: search: ${name}`, () => {
+    it.live("finds names by a glob and lines by a literal text", () =>
+      Effect.gen(function* () {
+        const { files, folder, id } = yield* filesOf(place, { files: { deny: ["*.key"] } })
+        put(folder, "plugins/b.yml", "one: 1\nTwo: 2\n\nthree: 3 two\n")
+        put(folder, "plugins/x.key", "two")
+        writeFileSync(
+          join(folder, "plugins/binary"),
+          Buffer.concat([Buffer.from([0, 1]), Buffer.from("two\n")])
+        )
+        put(folder, "log", `${"line\n".repeat(200_000)}needle here${"x".repeat(5000)}\nneedle\n`)
+        symlinkSync("/etc", join(folder, "etc"))
+        const search = (request: {
+          readonly name?: string
+          readonly text?: string
+          readonly path?: string
+          readonly limit?: number
+          readonly case_sensitive?: boolean
+        }) => files.search(id, { path: "/", limit: 100, case_sensitive: false, ...request })
+        const paths = (found: { readonly matches: ReadonlyArray<{ readonly path: string }> }) =>
+          found.matches.map(({ path }) => path).toSorted()
+        assert.deepStrictEqual(paths(yield* search({ name: "*.YML" })), ["/plugins/a.yml", "/plugins/b.yml"])
+        assert.deepStrictEqual(paths(yield* search({ name: "*.YML", case_sensitive: true })), [])
+        const text = yield* search({ text: "two", path: "/plugins" })
+        assert.deepStrictEqual(
+          text.matches.toSorted((a, b) => (a.line ?? 0) - (b.line ?? 0)),
+          [
+            { path: "/plugins/binary" },
+            { path: "/plugins/b.yml", line: 2, excerpt: "Two: 2" },
+            { path: "/plugins/b.yml", line: 4, excerpt: "three: 3 two" }
+          ]
+        )
+        const needles = yield* search({ text: "needle" })
+        assert.deepStrictEqual(
+          needles.matches.map(({ line }) => line),
+          [200_001, 200_002]
+        )
+        assert.isFalse(needles.incomplete)
+        assert.strictEqual((yield* search({ text: "line", limit: 7 })).matches.length, 7)
+        assert.deepStrictEqual(paths(yield* search({ text: "root:" })), [])
+        assert.match(yield* refusalOf(search({})), /^422 /)
+      }).pipe(Effect.scoped)
+    )
+  })
+
+  describe(`spec 10.3: the difference from the base: ${name}`, () => {
+    it.live("has what was added, changed and removed", () =>
+      Effect.gen(function* () {
+        const { change, files, folder, id, write } = yield* filesOf(place, { files: { deny: ["*.key"] } })
+        assert.deepStrictEqual(yield* files.diff(id), [])
+        put(folder, "own", "own")
+        put(folder, "x.key", "secret")
+        mkdirSync(join(folder, "new"))
+        put(folder, "new/file", "12345")
+        put(folder, "plugins/added", "")
+        yield* write("/plugins/a.yml", "changed")
+        yield* change({ kind: "delete", path: "/server.jar" }, { kind: "delete", path: "/world/region" })
+        assert.deepStrictEqual(yield* files.diff(id), [
+          { path: "/new", change: "added", size: 0 },
+          { path: "/new/file", change: "added", size: 5 },
+          { path: "/own", change: "added", size: 3 },
+          { path: "/plugins/a.yml", change: "changed", size: 7 },
+          { path: "/plugins/added", change: "added", size: 0 },
+          { path: "/server.jar", change: "removed", size: 4 },
+          { path: "/world/region", change: "removed", size: 0 }
+        ])
+      }).pipe(Effect.scoped)
+    )
+  })
+}
+
+describe("spec 10.3: the limits of a search", () => {
+  it.live("ends at 1 GiB, and says so", () =>
+    Effect.gen(function* () {
+      const { files, folder, id } = yield* filesOf({ far: false, instanceFiles: "copy" })
+      put(folder, "sparse", "")
+      truncateSync(join(folder, "sparse"), 1024 ** 3 + 1)
+      const found = yield* files.search(id, { path: "/", text: "nothing", limit: 1, case_sensitive: true })
+      assert.isTrue(found.incomplete)
+      assert.deepStrictEqual(found.matches, [])
+    }).pipe(Effect.scoped)
+  )
+})
