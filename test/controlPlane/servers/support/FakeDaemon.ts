@@ -425,6 +425,9 @@ export class FakeDaemon {
       read: noFiles,
       write: noFiles,
       change: noFiles,
+      begin: noFiles,
+      progress: noFiles,
+      cancel: noFiles,
       archive: noFiles,
       search: noFiles,
       diff: noFiles
