@@ -14,6 +14,7 @@ import {
 import { DaemonApi } from "../contract/nodeApi/DaemonApi.ts"
 import type { FileError, NodeFiles } from "../contract/nodeApi/NodeFiles.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
+import { serveSession } from "./access/sessionHttp.ts"
 import { ServedDaemon } from "./ServedDaemon.ts"
 
 const httpError = (error: FileError) => {
@@ -66,41 +67,47 @@ export const NodeFilesHandlers = handlersOf(
       )
     const call = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError, R>) =>
       Effect.mapError(ask(use), httpError)
-    return handlers.handleAll({
-      list: ({ params, query: { after, limit, path, sizes } }) =>
-        call((files) =>
-          files.list(params.id, {
-            path,
-            ...(after === undefined ? {} : { after }),
-            limit: limit ?? 1000,
-            sizes: sizes === "true"
-          })
-        ),
-      entry: ({ params, query }) => call((files) => files.stat(params.id, query.path)),
-      read: ({ params, query }) => call((files) => files.read(params.id, query)),
-      write: ({ params, query, request }) =>
-        ask((files) =>
-          files.write(
-            params.id,
-            query,
-            Stream.mapError(request.stream, () => bodyLost)
+    return handlers
+      .handleAll({
+        list: ({ params, query: { after, limit, path, sizes } }) =>
+          call((files) =>
+            files.list(params.id, {
+              path,
+              ...(after === undefined ? {} : { after }),
+              limit: limit ?? 1000,
+              sizes: sizes === "true"
+            })
+          ),
+        entry: ({ params, query }) => call((files) => files.stat(params.id, query.path)),
+        read: ({ params, query }) => call((files) => files.read(params.id, query)),
+        write: ({ params, query, request }) =>
+          ask((files) =>
+            files.write(
+              params.id,
+              query,
+              Stream.mapError(request.stream, () => bodyLost)
+            )
+          ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
+        change: ({ params, payload }) =>
+          Effect.map(
+            call((files) => files.change(params.id, payload.changes)),
+            (outcomes) => ({ outcomes: outcomes.map(outcomeOf) })
+          ),
+        archive: ({ params, payload }) => call((files) => files.archive(params.id, payload)),
+        search: ({ params, payload }) => call((files) => files.search(params.id, payload)),
+        diff: ({ params }) =>
+          Effect.map(
+            call((files) => files.diff(params.id)),
+            (differences) => ({ differences })
           )
-        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
-      change: ({ params, payload }) =>
-        Effect.map(
-          call((files) => files.change(params.id, payload.changes)),
-          (outcomes) => ({ outcomes: outcomes.map(outcomeOf) })
-        ),
-      begin: ({ params, payload }) => call((files) => files.begin(params.id, payload)),
-      progress: ({ params }) => call((files) => files.progress(params.id, params.operation)),
-      cancel: ({ params, payload }) => call((files) => files.cancel(params.id, payload)),
-      archive: ({ params, payload }) => call((files) => files.archive(params.id, payload)),
-      search: ({ params, payload }) => call((files) => files.search(params.id, payload)),
-      diff: ({ params }) =>
-        Effect.map(
-          call((files) => files.diff(params.id)),
-          (differences) => ({ differences })
-        )
-    })
+      })
+      .handle(
+        "session",
+        Effect.fnUntraced(function* ({ params, request }) {
+          const { access } = yield* served.daemon
+          const session = yield* Effect.mapError(access.session(params.id), httpError)
+          return yield* serveSession(request, session)
+        }, Effect.scoped)
+      )
   })
 )

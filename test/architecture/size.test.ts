@@ -6,23 +6,23 @@ import { root, textOf } from "../support/docs.ts"
 /** The lines that the TypeScript files of a folder may have. A commit that raises one says why. */
 const budgets: Record<string, number> = {
   src: 71,
-  "src/app": 2080,
+  "src/app": 2096,
   "src/cli": 6112,
   "src/client": 1468,
-  "src/contract": 7346,
+  "src/contract": 7458,
   "src/controlPlane/audit": 224,
   "src/controlPlane/blueprints": 4587,
   "src/controlPlane/events": 1590,
-  "src/controlPlane/http": 3312,
+  "src/controlPlane/http": 3323,
   "src/controlPlane/keys": 841,
-  "src/controlPlane/nodes": 4013,
-  "src/controlPlane/operations": 669,
+  "src/controlPlane/nodes": 4163,
+  "src/controlPlane/operations": 599,
   "src/controlPlane/pages": 778,
   "src/controlPlane/servers": 8224,
-  "src/controlPlane/store": 6222,
+  "src/controlPlane/store": 6254,
   "src/controlPlane/webhooks": 894,
-  "src/daemon": 1102,
-  "src/daemon/access": 2546,
+  "src/daemon": 1108,
+  "src/daemon/access": 2714,
   "src/daemon/configPatch": 2701,
   "src/daemon/console": 985,
   "src/daemon/disk": 775,
@@ -36,7 +36,7 @@ const budgets: Record<string, number> = {
   "src/daemon/transfer": 632,
   "src/daemon/uplink": 779,
   "src/dashboard": 6924,
-  "src/shared": 1973
+  "src/shared": 1989
 }
 
 /** Short files with one importer in their folder that are things of their own: commands, groups of routes, layers. */

@@ -1,6 +1,5 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
 import type { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch } from "../domain/Files.ts"
-import type { FileTask, FileTaskState } from "../domain/FileTask.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { DaemonError } from "./Daemon.ts"
 
@@ -48,6 +47,60 @@ export interface SearchFiles {
   readonly limit: number
 }
 
+/** How a file is opened. Without `create`, a missing file is 404; with `exclusive`, one that exists is 409. */
+export interface OpenFlags {
+  readonly read: boolean
+  readonly write: boolean
+  readonly create: boolean
+  readonly exclusive: boolean
+  readonly truncate: boolean
+}
+
+/** Permission bits, seconds since the epoch, bytes. Absent ones stay as they are. */
+export interface FileAttributes {
+  readonly mode?: number
+  readonly modified?: number
+  readonly size?: number
+}
+
+/** A regular file that a session has opened. Writes go in place and count against the disk limit. */
+export interface OpenFile {
+  /** Returns the bytes at an offset: fewer at the end of the file, none beyond it. */
+  read(offset: number, length: number): Effect.Effect<Uint8Array, FileError>
+  write(offset: number, bytes: Uint8Array): Effect.Effect<void, FileError>
+  readonly stat: Effect.Effect<Required<FileAttributes>, FileError>
+  set(attributes: FileAttributes): Effect.Effect<void, FileError>
+  readonly sync: Effect.Effect<void, FileError>
+  readonly close: Effect.Effect<void>
+}
+
+/** A change of one entry as POSIX has it: nothing is made or removed recursively. */
+export type EntryChange =
+  | { readonly kind: "set"; readonly path: string; readonly attributes: FileAttributes }
+  | { readonly kind: "folder"; readonly path: string; readonly mode?: number }
+  | { readonly kind: "remove" | "remove-folder"; readonly path: string }
+  /** `replace`: a file takes the place of another. */
+  | { readonly kind: "rename"; readonly from: string; readonly path: string; readonly replace: boolean }
+
+/** The room of a server, in bytes and in files. */
+export interface Space {
+  readonly bytes: number
+  readonly free_bytes: number
+  readonly files: number
+  readonly free_files: number
+}
+
+/** Random access to the files of one server, until its scope ends. At most {@link MOST_OPEN} files are open. */
+export interface FileSession {
+  open(path: string, flags: OpenFlags, mode?: number): Effect.Effect<OpenFile, FileError>
+  change(change: EntryChange): Effect.Effect<void, FileError>
+  readonly space: Effect.Effect<Space, FileError>
+  /** Fails once the node has ended the session: work on the files begins, the server is removed, or the node is lost. */
+  readonly ended: Effect.Effect<never, FileError>
+}
+
+export const MOST_OPEN = 64
+
 /**
  * The files of the servers of a node (spec 10). Every path is absolute in the instance and is walked without links.
  * {@link FileRefused} is 403 the blueprint forbids it, 404 no such path, 409 a folder in place of a
@@ -80,18 +133,6 @@ export interface NodeFiles {
     id: ServerId,
     changes: ReadonlyArray<FileChange>
   ): Effect.Effect<ReadonlyArray<FileError | undefined>, FileError>
-  /** Begins the task of an operation, or continues it after a restart of the daemon; idempotent by its id (spec 11.4). */
-  begin(
-    id: ServerId,
-    request: { readonly operation_id: string; readonly task: FileTask }
-  ): Effect.Effect<FileTaskState, FileError>
-  /** What the node knows of the task of an operation; 404 if it knows none. */
-  progress(id: ServerId, operation_id: string): Effect.Effect<FileTaskState, FileError>
-  /** Ends a task and undoes what is half made; idempotent, also for a task that the node does not know. */
-  cancel(
-    id: ServerId,
-    request: { readonly operation_id: string; readonly task: FileTask }
-  ): Effect.Effect<void, FileError>
   /** Streams files and folders as an archive, without a temporary copy. */
   archive(
     id: ServerId,
@@ -102,6 +143,7 @@ export interface NodeFiles {
     id: ServerId,
     request: SearchFiles
   ): Effect.Effect<{ readonly matches: ReadonlyArray<FileMatch>; readonly incomplete: boolean }, FileError>
+  session(id: ServerId): Effect.Effect<FileSession, FileError, Scope.Scope>
   /** What the server has written over its base. */
   diff(id: ServerId): Effect.Effect<ReadonlyArray<FileDifference>, FileError>
 }

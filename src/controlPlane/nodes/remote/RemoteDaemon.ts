@@ -4,7 +4,7 @@ import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
 import { undecodableFails } from "../../../contract/api/transport.ts"
 import { RequestId } from "../../../contract/domain/ApiError.ts"
-import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import type { NodeId } from "../../../contract/domain/Id.ts"
 import { timeText } from "../../../contract/domain/NodeText.ts"
 import type { ConsolePage, Pagination } from "../../../contract/domain/Pagination.ts"
 import {
@@ -18,8 +18,9 @@ import { type ClientTls, tlsNow } from "../../../shared/net/connectTimeoutClient
 import { makeCreations } from "./creations.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, creationOutcome, remoteCall, toDaemonError } from "./remoteCall.ts"
-import { openConsole } from "./remoteConsole.ts"
 import { makeRemoteFiles } from "./remoteFiles.ts"
+import { openRemoteSession } from "./remoteSession.ts"
+import { openConsole, type SocketOptions } from "./remoteSocket.ts"
 
 export interface RemoteTarget {
   readonly url: string
@@ -168,34 +169,35 @@ const makeCalling = (options: RemoteDaemonOptions) => {
     return Effect.andThen(awaited, calling)
   }
 
-  const console = Effect.fnUntraced(function* (
-    id: ServerId
-  ): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
-    yield* awaited
-    const now = target()
-    if (now === undefined) return yield* unreachable
-    const { networks } = options
-    const open = ({ token, url }: RemoteTarget) =>
-      openConsole(
-        { node_id, url, token, tls: tlsNow(options), ...(networks === undefined ? {} : { networks }) },
-        id
+  /** Opens a connection of its own, with another target after a refused token. */
+  const connected = <A, E>(
+    open: (options: SocketOptions) => Effect.Effect<A, E | DaemonError, Scope.Scope>
+  ): Effect.Effect<A, E | DaemonError, Scope.Scope> =>
+    Effect.gen(function* () {
+      yield* awaited
+      const now = target()
+      if (now === undefined) return yield* Effect.fail<E | DaemonError>(unreachable)
+      const { networks } = options
+      const openAt = ({ token, url }: RemoteTarget) =>
+        open({ node_id, url, token, tls: tlsNow(options), ...(networks === undefined ? {} : { networks }) })
+      return yield* openAt(now).pipe(
+        Effect.catchIf(
+          (error) => error instanceof NodeUnreachable,
+          (error) =>
+            Effect.flatMap(refresh, () => {
+              const other = otherThan(now)
+              return other === undefined ? Effect.fail(error) : openAt(other)
+            })
+        )
       )
-    return yield* open(now).pipe(
-      Effect.catchTag("NodeUnreachable", (error) =>
-        Effect.flatMap(refresh, () => {
-          const other = otherThan(now)
-          return other === undefined ? Effect.fail(error) : open(other)
-        })
-      )
-    )
-  })
+    })
 
-  return { call, console, unreachable }
+  return { call, connected, unreachable }
 }
 
 export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
   const { node_id } = options
-  const { call, console, unreachable } = makeCalling(options)
+  const { call, connected, unreachable } = makeCalling(options)
   const safe = <A>(use: Use<A>) => call(true, use)
   const once = <A>(use: Use<A>) => call(false, use)
 
@@ -285,7 +287,10 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       page(request, (client) =>
         Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf(request))
       ),
-    console,
-    access: makeRemoteFiles({ call, unreachable })
+    console: (id) => connected((to) => openConsole(to, id)),
+    access: {
+      ...makeRemoteFiles({ call, unreachable }),
+      session: (id) => connected((to) => openRemoteSession(to, id))
+    }
   }
 }

@@ -118,7 +118,7 @@ const makeWatched = <E>(bytes: Stream.Stream<Uint8Array, E>, clock: Clock.Clock)
   return { watched, stalled, failed: () => failed }
 }
 
-export const makeRemoteFiles = ({ call, unreachable }: FileCalls): NodeFiles => {
+export const makeRemoteFiles = ({ call, unreachable }: FileCalls): Omit<NodeFiles, "session"> => {
   const ask = <A>(
     isRepeatable: boolean,
     use: (client: DaemonCalls["nodeFiles"]) => Effect.Effect<A, CallFailure | Refusal>,
@@ -199,9 +199,6 @@ export const makeRemoteFiles = ({ call, unreachable }: FileCalls): NodeFiles => 
               : refusedWith(status, refused)
           })
       ),
-    begin: (id, payload) => ask(true, (files) => files.begin({ params: { id }, payload })),
-    progress: (id, operation) => ask(true, (files) => files.progress({ params: { id, operation } })),
-    cancel: (id, payload) => ask(true, (files) => files.cancel({ params: { id }, payload })),
     archive: (id, payload) =>
       Effect.map(
         ask(true, (files) => files.archive({ params: { id }, payload })),

@@ -425,9 +425,7 @@ export class FakeDaemon {
       read: noFiles,
       write: noFiles,
       change: noFiles,
-      begin: noFiles,
-      progress: noFiles,
-      cancel: noFiles,
+      session: noFiles,
       archive: noFiles,
       search: noFiles,
       diff: noFiles

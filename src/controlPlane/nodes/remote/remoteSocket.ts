@@ -1,3 +1,4 @@
+/** WebSockets to a node: its consoles, and sessions of files. */
 import { WebSocket } from "@effect/platform-node/NodeWS"
 import { type Cause, Effect, Option, Queue, Schema, type Scope, Stream } from "effect"
 import { Conflict, NotFound } from "../../../contract/domain/errors.ts"
@@ -8,7 +9,7 @@ import type { tlsNow } from "../../../shared/net/connectTimeoutClient.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
 import { refusal } from "./remoteCall.ts"
 
-export interface ConsoleOptions {
+export interface SocketOptions {
   readonly node_id: NodeId
   readonly url: string
   readonly token: string
@@ -20,16 +21,11 @@ export interface ConsoleOptions {
 const HANDSHAKE = 10_000
 /** Between two pings. A connection without a pong or message in between is dead. */
 const PING_MILLIS = 15_000
-/** In bytes: longer than a line of a daemon, at most 8 KiB before its bytes become text. */
-const LONGEST_LINE = 64 * 1024
-/** Characters of lines that wait to be sent. The connection pauses above this. */
-const WAITING = 256 * 1024
 const LONGEST_REFUSAL = 64 * 1024
 
 const decodeRefusal = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([NotFound, Conflict])))
 
-const consoleUrl = (base: string, id: ServerId) =>
-  `${base.replace(/^http/, "ws").replace(/\/+$/, "")}/api/servers/${encodeURIComponent(id)}/console`
+const socketUrl = (base: string, path: string) => `${base.replace(/^http/, "ws").replace(/\/+$/, "")}${path}`
 
 const refusalOf = (text: string, node_id: NodeId): DaemonError =>
   Option.match(decodeRefusal(text), {
@@ -38,26 +34,28 @@ const refusalOf = (text: string, node_id: NodeId): DaemonError =>
   })
 
 /**
- * The console of a remote server over WebSocket, subscribed once this returns. It ends with the server or the
- * connection and has no deadline: the client ends it.
+ * Opens a WebSocket to a node until the scope ends. `listen` is called before the handshake. It ends with the node or
+ * the connection, and has no deadline.
+ * @param largest bytes of a message of the node
  */
-export const openConsole = Effect.fnUntraced(function* (
-  { networks, node_id, tls, token, url }: ConsoleOptions,
-  id: ServerId
-): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+export const openSocket = Effect.fnUntraced(function* (
+  { networks, node_id, tls, token, url }: SocketOptions,
+  path: string,
+  largest: number,
+  listen: (socket: WebSocket) => void
+): Effect.fn.Return<{ readonly socket: WebSocket; readonly rested: () => void }, DaemonError, Scope.Scope> {
   const refused =
     networks === undefined
       ? undefined
       : refusedConnection(networks, new URL(url).hostname.replace(/^\[|\]$/g, ""))
   if (refused !== undefined) return yield* new NodeUnreachable({ node_id, reason: refused.message })
-  const lines = yield* Queue.unbounded<string, Cause.Done>()
   const socket = yield* Effect.acquireRelease(
     Effect.try({
       try: () =>
-        new WebSocket(consoleUrl(url, id), {
+        new WebSocket(socketUrl(url, path), {
           headers: { authorization: `Bearer ${token}` },
           handshakeTimeout: HANDSHAKE,
-          maxPayload: LONGEST_LINE,
+          maxPayload: largest,
           perMessageDeflate: false,
           followRedirects: false,
           ...(networks === undefined ? {} : { lookup: networks.lookup }),
@@ -73,26 +71,11 @@ export const openConsole = Effect.fnUntraced(function* (
       })
   )
   let alive = true
-  let waiting = 0
-  socket.on("message", (data, isBinary) => {
-    if (isBinary) return
-    const line = String(data)
-    waiting += line.length + 1
-    Queue.offerUnsafe(lines, line)
-    if (waiting > WAITING) socket.pause()
-  })
-  const taken = <A extends ReadonlyArray<string>>(batch: A): A => {
-    for (const line of batch) waiting -= line.length + 1
-    if (!socket.isPaused || waiting > WAITING) return batch
-    // No pong came while the connection rested.
+  const rested = () => {
     alive = true
-    socket.resume()
-    return batch
   }
-  socket.on("pong", () => {
-    alive = true
-  })
-  socket.on("close", () => Queue.endUnsafe(lines))
+  socket.on("pong", rested)
+  listen(socket)
 
   yield* Effect.callback<void, DaemonError>((resume) => {
     socket.once("open", () => resume(Effect.void))
@@ -119,5 +102,45 @@ export const openConsole = Effect.fnUntraced(function* (
     alive = false
     socket.ping()
   }).pipe(Effect.forever, Effect.forkScoped)
+  return {
+    socket,
+    /** Called once a paused connection continues: no pong came while it rested. */
+    rested
+  }
+})
+
+/** In bytes: longer than a line of a daemon, at most 8 KiB before its bytes become text. */
+const LONGEST_LINE = 64 * 1024
+/** Characters of lines that wait to be sent. The connection pauses above this. */
+const WAITING = 256 * 1024
+
+/**
+ * The console of a remote server over WebSocket, subscribed once this returns. It ends with the server or the
+ * connection and has no deadline: the client ends it.
+ */
+export const openConsole = Effect.fnUntraced(function* (
+  options: SocketOptions,
+  id: ServerId
+): Effect.fn.Return<Stream.Stream<string>, DaemonError, Scope.Scope> {
+  const lines = yield* Queue.unbounded<string, Cause.Done>()
+  let waiting = 0
+  const path = `/api/servers/${encodeURIComponent(id)}/console`
+  const { rested, socket } = yield* openSocket(options, path, LONGEST_LINE, (socket) => {
+    socket.on("message", (data, isBinary) => {
+      if (isBinary) return
+      const line = String(data)
+      waiting += line.length + 1
+      Queue.offerUnsafe(lines, line)
+      if (waiting > WAITING) socket.pause()
+    })
+    socket.on("close", () => Queue.endUnsafe(lines))
+  })
+  const taken = <A extends ReadonlyArray<string>>(batch: A): A => {
+    for (const line of batch) waiting -= line.length + 1
+    if (!socket.isPaused || waiting > WAITING) return batch
+    rested()
+    socket.resume()
+    return batch
+  }
   return Stream.mapArray(Stream.fromQueue(lines), taken)
 })

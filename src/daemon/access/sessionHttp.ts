@@ -1,0 +1,115 @@
+/** Serves a session to the control plane over a WebSocket (spec 10.6). */
+import { Effect, FiberSet } from "effect"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { UpgradeRequired } from "../../contract/domain/errors.ts"
+import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
+import type { FileError, FileSession, OpenFile } from "../../contract/nodeApi/NodeFiles.ts"
+import {
+  answerFrame,
+  LARGEST_PIECE,
+  readRequest,
+  type SessionAnswer,
+  type SessionRequest
+} from "../../contract/nodeApi/sessionFrames.ts"
+
+const refusedWith = (error: FileError): SessionAnswer => {
+  if (error._tag === "NodeUnreachable")
+    return { refused: { status: 500, detail: "the node is not connected", hint: "Try again later." } }
+  const { detail, hint, status } = error
+  return { refused: { status, detail, hint } }
+}
+
+const notOpen = new DaemonRefused({ status: 409, detail: "the file is not open", hint: "Open it again." })
+
+type Answer = SessionAnswer & { readonly bytes?: Uint8Array }
+
+/** Returns a function that answers the requests of one session. */
+const makeAnswering = (session: FileSession) => {
+  const files = new Map<number, OpenFile>()
+  let last = 0
+  const withFile = <A>(file: number, use: (open: OpenFile) => Effect.Effect<A, FileError>) =>
+    Effect.suspend(() => {
+      const open = files.get(file)
+      return open === undefined ? Effect.fail<FileError>(notOpen) : use(open)
+    })
+  const none: Answer = {}
+  return (request: SessionRequest, bytes: Uint8Array): Effect.Effect<Answer, FileError> => {
+    switch (request.op) {
+      case "open":
+        return Effect.map(session.open(request.path, request.flags, request.mode), (open) => {
+          last += 1
+          files.set(last, open)
+          return { file: last }
+        })
+      case "read":
+        return withFile(request.file, (open) =>
+          Effect.map(open.read(request.offset, request.length), (bytes) => ({ bytes }))
+        )
+      case "write":
+        return Effect.as(
+          withFile(request.file, (open) => open.write(request.offset, bytes)),
+          none
+        )
+      case "stat":
+        return withFile(request.file, (open) => Effect.map(open.stat, (stat) => ({ stat })))
+      case "sync":
+        return Effect.as(
+          withFile(request.file, (open) => open.sync),
+          none
+        )
+      case "close":
+        return withFile(request.file, (open) => {
+          files.delete(request.file)
+          return Effect.as(open.close, none)
+        })
+      case "set":
+        return Effect.as(
+          withFile(request.file, (open) => open.set(request.attributes)),
+          none
+        )
+      case "change":
+        return Effect.as(session.change(request.change), none)
+      case "space":
+        return Effect.map(session.space, (space) => ({ space }))
+    }
+  }
+}
+
+/** Answers requests as they are done. The control plane bounds how many are in flight; the connection ends the session. */
+export const serveSession = Effect.fn("serveSession")(function* (
+  request: HttpServerRequest.HttpServerRequest,
+  session: FileSession
+) {
+  const refuse = () => new UpgradeRequired({ detail: "this path speaks WebSocket only" })
+  if (request.headers.upgrade?.toLowerCase() !== "websocket") return yield* refuse()
+  const socket = yield* Effect.mapError(request.upgrade, refuse)
+  yield* Effect.gen(function* () {
+    const { pull } = yield* socket.reader
+    const { write } = yield* socket.writer
+    const answering = makeAnswering(session)
+    const fibers = yield* FiberSet.make()
+    const answer = (frame: Uint8Array) => {
+      const read = readRequest(frame)
+      if (read === undefined || read.bytes.length > LARGEST_PIECE) return Effect.void
+      return answering(read.head, read.bytes).pipe(
+        Effect.catch((error) => Effect.succeed<Answer>(refusedWith(error))),
+        Effect.flatMap(({ bytes, ...head }) => write(answerFrame(read.id, head, bytes))),
+        Effect.ignore,
+        FiberSet.run(fibers),
+        Effect.asVoid
+      )
+    }
+    const receive = Effect.forever(
+      Effect.flatMap(pull, (frames) =>
+        Effect.forEach(frames, (frame) => (typeof frame === "string" ? Effect.void : answer(frame)), {
+          discard: true
+        })
+      )
+    )
+    yield* Effect.raceFirst(receive, Effect.ignore(session.ended))
+  }).pipe(
+    Effect.scoped,
+    Effect.catchTag("SocketError", () => Effect.logDebug("the client of a session of files disconnected"))
+  )
+  return HttpServerResponse.empty()
+})
