@@ -22,9 +22,9 @@ export default defineConfig([
   {
     input: { run: "src/cli/run.ts", patchWorker: "src/daemon/configPatch/patchWorker.ts" },
     platform,
-    // dockerode: loaded only if an engine responds; its dependencies have optional parts in machine code.
+    // dockerode: loaded only if an engine responds; its dependencies have optional parts in machine code, as ssh2 does.
     // rolldown: a checkout loads it if this bundle is stale.
-    external: ["dockerode", "rolldown"],
+    external: ["dockerode", "rolldown", "ssh2"],
     // The main file of jsonc-parser loads its parts by computed names.
     resolve: { mainFields: ["module", "main"] },
     // Effect looks for variables that bundlers of web pages put there.

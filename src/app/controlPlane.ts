@@ -7,6 +7,7 @@ import { SoftwareStore } from "../controlPlane/blueprints/SoftwareStore.ts"
 import { layerSources, layerUnlisted } from "../controlPlane/blueprints/sources/Sources.ts"
 import { EventHub } from "../controlPlane/events/EventHub.ts"
 import { Tickets } from "../controlPlane/events/Tickets.ts"
+import { FailedLogins } from "../controlPlane/http/FailedLogins.ts"
 import { ApiKeys } from "../controlPlane/keys/ApiKeys.ts"
 import { NodeKeys } from "../controlPlane/keys/NodeKeys.ts"
 import { DaemonClient } from "../controlPlane/nodes/DaemonClient.ts"
@@ -17,6 +18,7 @@ import { makeNodeNetworks } from "../controlPlane/nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
 import { layerOperations } from "../controlPlane/operations/layerOperations.ts"
 import { layerServers } from "../controlPlane/servers/layerServers.ts"
+import { SftpHostKey } from "../controlPlane/sftp/SftpHostKey.ts"
 import { CrashesKept } from "../controlPlane/store/repos/CrashRepo.ts"
 import { layerWebhooks } from "../controlPlane/webhooks/layerWebhooks.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
@@ -33,6 +35,8 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Tickets.layer(adminKeyOf(settings)),
     NodeKeys.layer,
     AuditLog.layer,
+    SftpHostKey.layer,
+    FailedLogins.layer(),
     Reloads.layer,
     layerWebhooks({
       ...(settings.webhooks === "" ? {} : { file: resolve(settings.webhooks) }),

@@ -5,6 +5,7 @@ import { join, resolve } from "node:path"
 import { Context, Effect, Layer, Option, Schedule } from "effect"
 import { writeNewFile } from "../controlPlane/keys/firstKey.ts"
 import { makeTokenSeal, TokenSeal } from "../controlPlane/nodes/TokenSeal.ts"
+import { makeSftpSeal, SftpSeal } from "../controlPlane/sftp/SftpHostKey.ts"
 import { Leadership } from "../controlPlane/store/Leadership.ts"
 import { SecretRepo } from "../controlPlane/store/repos/SecretRepo.ts"
 import { Store } from "../controlPlane/store/Store.ts"
@@ -57,11 +58,14 @@ const openSecret = Effect.fnUntraced(function* ({ secretFile }: ServiceSettings,
   return Buffer.from(bytes.toString("latin1").replace(/[\r\n]+$/, ""), "latin1")
 })
 
-/** Provides {@link TokenSeal} and {@link WebhookSeal}. */
+/** Provides {@link TokenSeal}, {@link WebhookSeal} and {@link SftpSeal}. */
 export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
   Layer.effectContext(
     Effect.map(openSecret(settings, dataDir), (secret) =>
-      Context.make(TokenSeal, makeTokenSeal(secret)).pipe(Context.add(WebhookSeal, makeWebhookSeal(secret)))
+      Context.make(TokenSeal, makeTokenSeal(secret)).pipe(
+        Context.add(WebhookSeal, makeWebhookSeal(secret)),
+        Context.add(SftpSeal, makeSftpSeal(secret))
+      )
     )
   )
 

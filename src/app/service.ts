@@ -10,6 +10,8 @@ import { ensureFirstKey, type FirstKey } from "../controlPlane/keys/firstKey.ts"
 import { DaemonClient } from "../controlPlane/nodes/DaemonClient.ts"
 import { Fleet } from "../controlPlane/nodes/fleet/Fleet.ts"
 import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
+import { SftpLogins } from "../controlPlane/sftp/logins.ts"
+import { SftpServer } from "../controlPlane/sftp/SftpServer.ts"
 import { Leadership } from "../controlPlane/store/Leadership.ts"
 import { WebhooksFile } from "../controlPlane/webhooks/WebhooksFile.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
@@ -231,7 +233,14 @@ export const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
         Layer.provideMerge(Layer.merge(checked, EmbeddedHost.layer(settings, dataDir)))
       )
     : Layer.merge(checked, EmbeddedNode.layerNone)
-  const app = Layer.merge(answering, reloading).pipe(
+  const sftp = Option.match(settings.sftpPort, {
+    onNone: () => Layer.empty,
+    onSome: (port) =>
+      SftpServer({ host: settings.sftpHost === "" ? settings.host : settings.sftpHost, port }).pipe(
+        Layer.provide(SftpLogins.layer)
+      )
+  })
+  const app = Layer.mergeAll(answering, reloading, sftp).pipe(
     Layer.provideMerge(withNode),
     Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)

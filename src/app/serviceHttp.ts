@@ -25,7 +25,6 @@ import {
   WritesLayer
 } from "../controlPlane/http/apiMiddleware.ts"
 import { Authentication, Credentials } from "../controlPlane/http/authenticate.ts"
-import { FailedLogins } from "../controlPlane/http/FailedLogins.ts"
 import { GracefulStop } from "../controlPlane/http/GracefulStop.ts"
 import { LeavingBodies } from "../controlPlane/http/leavingBodies.ts"
 import { HttpConnections } from "../controlPlane/http/node/connectionLimit.ts"
@@ -193,7 +192,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
     }),
     Layer.provide(auditRecorder),
     Layer.provide(Authentication.layer({ rateLimit: settings.rateLimit })),
-    Layer.provide([RateLimiter.layer, FailedLogins.layer(), ServiceCredentials]),
+    Layer.provide([RateLimiter.layer, ServiceCredentials]),
     Layer.provide(RateLimiter.layerStoreMemory)
   )
 }

@@ -82,6 +82,17 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "controlPlane/http",
     "controlPlane/events"
   ],
+  "controlPlane/sftp": [
+    "contract",
+    "shared/config",
+    "shared/net",
+    "controlPlane/store",
+    "controlPlane/http",
+    "controlPlane/audit",
+    "controlPlane/keys",
+    "controlPlane/nodes",
+    "controlPlane/servers"
+  ],
   "controlPlane/pages": ["contract/api", "shared/net", "shared/observability", "controlPlane"],
   daemon: ["contract", "shared/net", "shared/observability"],
   client: ["contract/api"],

@@ -19,6 +19,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/operations": 599,
   "src/controlPlane/pages": 778,
   "src/controlPlane/servers": 8224,
+  "src/controlPlane/sftp": 1560,
   "src/controlPlane/store": 6254,
   "src/controlPlane/webhooks": 894,
   "src/daemon": 1108,

@@ -21,12 +21,20 @@ interface Failures {
   reportAt: number
 }
 
-const addressOf = (request: HttpServerRequest.HttpServerRequest) =>
-  countedAddress(Option.getOrElse(request.remoteAddress, () => ""))
+/** A login over SFTP. `what` names it in the log. */
+export interface Login {
+  readonly address: string
+  readonly what: string
+}
+
+type Attempt = HttpServerRequest.HttpServerRequest | Login
+
+const addressOf = (attempt: Attempt) =>
+  countedAddress("what" in attempt ? attempt.address : Option.getOrElse(attempt.remoteAddress, () => ""))
 
 /** A copy: a slice would keep the whole URL in memory. */
-const firstOf = ({ method, url }: HttpServerRequest.HttpServerRequest) =>
-  Buffer.from(`${method} ${pathOf(url)}`).toString()
+const firstOf = (attempt: Attempt) =>
+  "what" in attempt ? attempt.what : Buffer.from(`${attempt.method} ${pathOf(attempt.url)}`).toString()
 
 const times = (count: number) => (count === 1 ? "1 failed authentication" : `${count} failed authentications`)
 
@@ -34,15 +42,15 @@ const make = Effect.fnUntraced(function* (most: number, tolerated: number) {
   const table = new Map<string, Failures>()
   const keyOf = (address: string) => (table.has(address) || table.size < most ? address : OTHERS)
 
-  const count = (request: HttpServerRequest.HttpServerRequest, now: number) => {
-    const key = keyOf(addressOf(request))
+  const count = (attempt: Attempt, now: number) => {
+    const key = keyOf(addressOf(attempt))
     const failures = table.get(key) ?? { endsAt: 0, count: 0, unreported: 0, first: "", reportAt: 0 }
     table.set(key, failures)
     if (now >= failures.endsAt) {
       failures.endsAt = now + MINUTE
       failures.count = 0
     }
-    if (failures.unreported === 0) failures.first = firstOf(request)
+    if (failures.unreported === 0) failures.first = firstOf(attempt)
     failures.count += 1
     failures.unreported += 1
     return failures.count > FAILURES_PER_MINUTE ? failures.endsAt - now : undefined
@@ -85,15 +93,14 @@ const make = Effect.fnUntraced(function* (most: number, tolerated: number) {
   yield* look.pipe(Effect.delay("5 seconds"), Effect.repeat(Schedule.forever), Effect.forkScoped)
 
   return {
-    /** Whether the next failure of the request's address is over the limit. */
-    isOver: (request: HttpServerRequest.HttpServerRequest) =>
+    /** Whether the next failure of the address is over the limit. */
+    isOver: (attempt: Attempt) =>
       Effect.map(elapsedMillis, (now) => {
-        const failures = table.get(keyOf(addressOf(request)))
+        const failures = table.get(keyOf(addressOf(attempt)))
         return failures !== undefined && now < failures.endsAt && failures.count >= FAILURES_PER_MINUTE
       }),
     /** Counts a failure. Returns the milliseconds until the limit is reset if this failure is over the limit. */
-    count: (request: HttpServerRequest.HttpServerRequest) =>
-      Effect.map(elapsedMillis, (now) => count(request, now)),
+    count: (attempt: Attempt) => Effect.map(elapsedMillis, (now) => count(attempt, now)),
     size: Effect.sync(() => table.size)
   }
 })

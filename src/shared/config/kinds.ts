@@ -41,6 +41,15 @@ export const whole = (minimum: number, maximum: number) => ({
   }
 })
 
+export const portOrNone = {
+  may: "unset or a port from 0 to 65535",
+  read: (value: string): Option.Option<number> | undefined => {
+    if (value === "") return Option.none()
+    const port = whole(0, 65_535).read(value)
+    return port === undefined ? undefined : Option.some(port)
+  }
+}
+
 export const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => ({
   may: values.map((value) => `"${value}"`).join(" or "),
   read: (value: string) => values.find((candidate) => candidate === value)

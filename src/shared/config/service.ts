@@ -11,6 +11,7 @@ import {
   optionalSecret,
   origins,
   path,
+  portOrNone,
   text,
   whole,
   yesNo,
@@ -143,6 +144,12 @@ export const settings = {
   ),
   trustedProxies: setting("MUSTER_TRUSTED_PROXIES", "", networks).means(
     "Networks of proxies whose `X-Forwarded-For` the service trusts, such as `10.0.0.0/8`. Unset: none. Set it behind a proxy; otherwise all clients have the address of the proxy."
+  ),
+  sftpPort: setting("MUSTER_SFTP_PORT", "", portOrNone).means(
+    "Port of SFTP, by which users reach the files of servers. Unset: SFTP is off. Set it, to the same port on all replicas, for users who work with an SFTP program; 0 takes a free port, which the log names."
+  ),
+  sftpHost: setting("MUSTER_SFTP_HOST", "", text).means(
+    "Address that SFTP listens on. Unset: the address of `MUSTER_HOST`. Set it if the service is behind a proxy and SFTP is not."
   ),
   webhooks: setting("MUSTER_WEBHOOKS", "", file).means(
     "YAML file that defines webhooks. Unset: only those of the API. Set it, with the same file for all replicas, to keep webhooks with the rest of the configuration."

@@ -10,11 +10,15 @@ export const canonicalAddress = (text: string): NetAddress.IpAddress | undefined
   return parsed._tag === "Failure" ? undefined : NetAddress.toCanonical(parsed.success)
 }
 
-/** Returns the client's address, behind trusted proxies too, if it is known. */
-export const clientOf = ({ remoteAddress }: HttpServerRequest.HttpServerRequest): string | null => {
-  const address = canonicalAddress(Option.getOrElse(remoteAddress, () => ""))
+/** Returns an address as people write it, if it is one. */
+export const shownAddress = (text: string): string | null => {
+  const address = canonicalAddress(text)
   return address === undefined ? null : NetAddress.formatIp(address)
 }
+
+/** Returns the client's address, behind trusted proxies too, if it is known. */
+export const clientOf = ({ remoteAddress }: HttpServerRequest.HttpServerRequest): string | null =>
+  shownAddress(Option.getOrElse(remoteAddress, () => ""))
 
 /** Returns the address as which a client counts: of IPv6 the /64, which one host has. */
 export const countedAddress = (text: string): string => {

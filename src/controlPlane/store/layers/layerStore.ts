@@ -14,6 +14,7 @@ import { QuotaRepo } from "../repos/QuotaRepo.ts"
 import { RolloutRepo } from "../repos/RolloutRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
 import { ServerRepo } from "../repos/ServerRepo.ts"
+import { SftpRepo } from "../repos/SftpRepo.ts"
 import { TicketRepo } from "../repos/TicketRepo.ts"
 import { WebhookRepo } from "../repos/WebhookRepo.ts"
 import { Store } from "../Store.ts"
@@ -38,6 +39,7 @@ export const layerRepositories = Layer.mergeAll(
   QuotaRepo.layer,
   IdempotencyRepo.layer,
   TicketRepo.layer,
+  SftpRepo.layer,
   RolloutRepo.layer,
   OperationRepo.layer,
   WebhookRepo.layer,

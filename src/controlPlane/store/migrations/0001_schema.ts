@@ -183,6 +183,8 @@ const accessTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     is_open ${big} NOT NULL DEFAULT 0
   )`
   yield* sql`CREATE INDEX tickets_by_age ON tickets (expires_at)`
+  // At most one row: the private key by which clients of SFTP know the service, encrypted.
+  yield* sql`CREATE TABLE sftp_host_key (id INTEGER PRIMARY KEY NOT NULL, sealed TEXT NOT NULL)`
   yield* sql`CREATE TABLE audit (
     id ${id} PRIMARY KEY NOT NULL,
     object_id ${id},

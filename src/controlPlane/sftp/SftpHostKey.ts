@@ -1,0 +1,84 @@
+/** The key by which clients of SFTP know the service: one for all replicas, encrypted in the database (spec 10.6). */
+import { createHash } from "node:crypto"
+import { Context, Effect, Layer, Option, Semaphore } from "effect"
+import { SftpRepo } from "../store/repos/SftpRepo.ts"
+import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
+import { Store } from "../store/Store.ts"
+
+/** Loaded at the first use: most services have no SFTP. */
+export const loadSsh = Effect.map(
+  Effect.promise(() => import("ssh2")),
+  ({ default: ssh }) => ssh
+)
+
+export const makeSftpSeal = (secret: Uint8Array): Seal => makeSeal(secret, "sftp host key")
+
+/** The seal of the host key. Default: a secret that ends with the process. */
+export const SftpSeal: Context.Reference<Seal> = Context.Reference("muster/sftp/SftpSeal", {
+  defaultValue: () => makeSftpSeal(passingSecret())
+})
+
+/** What the seal is bound to. */
+const ROW = "host"
+
+export interface HostKey {
+  /** The private key in the form of OpenSSH. */
+  readonly text: string
+  /** As OpenSSH shows it: `SHA256:...`. */
+  readonly fingerprint: string
+}
+
+const parsed = Effect.fnUntraced(function* (text: string) {
+  const key = (yield* loadSsh).utils.parseKey(text)
+  if (key instanceof Error) return undefined
+  const digest = createHash("sha256").update(key.getPublicSSH()).digest("base64")
+  return { text, fingerprint: `SHA256:${digest.replace(/=+$/, "")}` } satisfies HostKey
+})
+
+const make = Effect.gen(function* () {
+  const repo = yield* SftpRepo
+  const store = yield* Store
+  const seal = yield* SftpSeal
+  const oneAtATime = yield* Semaphore.make(1)
+  let known: HostKey | undefined
+
+  const stored = Effect.gen(function* () {
+    const sealed = Option.getOrUndefined(yield* store.read(repo.hostKey))
+    const text = sealed === undefined ? undefined : seal.open(ROW, sealed)
+    return { isThere: sealed !== undefined, key: text === undefined ? undefined : yield* parsed(text) }
+  })
+
+  const load = Effect.gen(function* () {
+    const before = yield* stored
+    if (before.key !== undefined) return before.key
+    if (before.isThere) {
+      yield* Effect.logWarning(
+        "the host key of SFTP was sealed with another secret: the service makes another key, and clients ask their users to accept it"
+      )
+    }
+    const { private: text } = (yield* loadSsh).utils.generateKeyPairSync("ed25519")
+    yield* store.write(repo.save(seal.seal(ROW, text), before.isThere))
+    // Another replica may have been first.
+    const after = yield* stored
+    return after.key ?? (yield* Effect.die("the host key that was stored cannot be read"))
+  })
+
+  return {
+    /** Returns the key; the first call of all replicas makes it. @error Unavailable the database cannot be reached */
+    key: Effect.suspend(() =>
+      known === undefined
+        ? Effect.tap(load, (key) =>
+            Effect.sync(() => {
+              known = key
+            })
+          ).pipe(oneAtATime.withPermit)
+        : Effect.succeed(known)
+    )
+  }
+})
+
+export class SftpHostKey extends Context.Service<SftpHostKey, Effect.Success<typeof make>>()(
+  "muster/sftp/SftpHostKey"
+) {
+  static readonly layer = Layer.effect(SftpHostKey, make)
+}

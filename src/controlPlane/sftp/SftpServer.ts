@@ -1,0 +1,268 @@
+/** The SSH server of SFTP: connections, their bounds and their end (spec 10.6). Read next: `logins.ts`, `SftpSession.ts`. */
+import { createServer, type Socket } from "node:net"
+import { Cause, Deferred, Effect, Exit, FiberSet, Layer, type Scope } from "effect"
+import type * as Ssh from "ssh2"
+import { StartError } from "../../shared/config/StartError.ts"
+import { Tally } from "../../shared/work/Tally.ts"
+import { countedAddress, shownAddress } from "../http/node/clientAddress.ts"
+import { CurrentPrincipal } from "../http/Principal.ts"
+import { ApiKeys } from "../keys/ApiKeys.ts"
+import { type LoggedIn, SftpLogins } from "./logins.ts"
+import { loadSsh, SftpHostKey } from "./SftpHostKey.ts"
+import { serveSftp } from "./SftpSession.ts"
+import { makeVolume } from "./Volume.ts"
+
+/** Time until the login. */
+const HANDSHAKE_MILLIS = 20_000
+/** Connections of one address, and of all, that have not logged in. */
+const STRANGERS_PER_ADDRESS = 16
+const STRANGERS = 128
+const SESSIONS_PER_KEY = 16
+const SESSIONS = 256
+const ATTEMPTS = 6
+/** Channels of one connection that are open at a time. Some clients try to run a command first. */
+const CHANNELS = 4
+/** Bytes that a client has not read, or has sent beyond its window: the connection ends. */
+const MOST_BYTES = 4 * 1024 * 1024
+
+/** No algorithm with SHA-1, CBC or a compression. */
+const algorithms: Ssh.Algorithms = {
+  kex: [
+    "curve25519-sha256",
+    "curve25519-sha256@libssh.org",
+    "ecdh-sha2-nistp256",
+    "ecdh-sha2-nistp384",
+    "ecdh-sha2-nistp521",
+    "diffie-hellman-group16-sha512",
+    "diffie-hellman-group14-sha256"
+  ],
+  serverHostKey: ["ssh-ed25519"],
+  cipher: ["aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes256-ctr", "aes128-ctr"],
+  hmac: ["hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com", "hmac-sha2-256", "hmac-sha2-512"],
+  compress: ["none"]
+}
+
+/** Places of connections, before and after their login. */
+const makePlaces = () => {
+  const strangers = new Tally<string>()
+  const byKey = new Tally<string>()
+  let unknown = 0
+  let sessions = 0
+  return {
+    /** Whether another connection of the address is accepted. */
+    admits: (address: string) => unknown < STRANGERS && strangers.of(address) < STRANGERS_PER_ADDRESS,
+    arrive: (address: string) => {
+      unknown += 1
+      strangers.add(address)
+    },
+    known: (address: string) => {
+      unknown -= 1
+      strangers.remove(address)
+    },
+    /** Takes a place of a session; false: none is left. */
+    begin: (key: string) => {
+      if (sessions >= SESSIONS || byKey.of(key) >= SESSIONS_PER_KEY) return false
+      sessions += 1
+      byKey.add(key)
+      return true
+    },
+    end: (key: string) => {
+      sessions -= 1
+      byKey.remove(key)
+    }
+  }
+}
+
+/** Returns the secret of an attempt to log in; other methods have none. */
+const secretOf = (attempt: Ssh.AuthContext, use: (secret: string) => void, none: () => void) => {
+  if (attempt.method === "password") return use(attempt.password)
+  if (attempt.method !== "keyboard-interactive") return none()
+  attempt.prompt([{ prompt: "API key or password: ", echo: false }], (answers) => use(answers[0] ?? ""))
+}
+
+/** Answers attempts to log in, one at a time; `check` calls `refuse` with the end of the connection. */
+const answerLogins = (
+  connection: Ssh.Connection,
+  check: (attempt: Ssh.AuthContext, secret: string, refuse: (end: () => void) => void) => void
+) => {
+  let attempts = 0
+  let isChecking = false
+  connection.on("authentication", (attempt) => {
+    const reject = () => attempt.reject(["password", "keyboard-interactive"])
+    if (isChecking) return reject()
+    secretOf(
+      attempt,
+      (secret) => {
+        // It stays set after a login, which is the last attempt.
+        isChecking = true
+        check(attempt, secret, (end) => {
+          isChecking = false
+          attempts += 1
+          if (attempts >= ATTEMPTS) end()
+          else reject()
+        })
+      },
+      reject
+    )
+  })
+}
+
+/** Serves one connection until it ends. */
+const makeServing = Effect.gen(function* () {
+  const { key } = yield* SftpHostKey
+  const keys = yield* ApiKeys
+  const logins = yield* SftpLogins
+  const ssh = yield* loadSsh
+  const places = makePlaces()
+
+  const serve = Effect.fnUntraced(function* (socket: Socket) {
+    const hostKey = yield* key
+    const address = socket.remoteAddress ?? ""
+    const counted = countedAddress(address)
+    const ended = yield* Deferred.make<void>()
+    const end = () => void Deferred.doneUnsafe(ended, Exit.void)
+    let client: Ssh.Connection | undefined
+    let isStranger = true
+    let session: LoggedIn | undefined
+    const accepted = () => {
+      if (isStranger) places.known(counted)
+      isStranger = false
+    }
+    places.arrive(counted)
+    yield* Effect.addFinalizer(() =>
+      Effect.sync(() => {
+        accepted()
+        if (session !== undefined) places.end(session.principal.key_id)
+        client?.end()
+        socket.destroySoon()
+        // A client that reads nothing does not delay the end.
+        setTimeout(() => socket.destroy(), 1000).unref()
+      })
+    )
+    const run =
+      yield* FiberSet.makeRuntime<Exclude<Effect.Services<ReturnType<typeof makeVolume>>, Scope.Scope>>()
+    const channels = new Set<Ssh.ServerChannel>()
+    let opened = 0
+
+    const serveChannel = (
+      channel: Ssh.ServerChannel,
+      volume: Effect.Success<ReturnType<typeof makeVolume>>
+    ) => {
+      channels.add(channel)
+      channel.on("error", end)
+      return serveSftp(channel, volume, {
+        unsent: () => socket.writableLength,
+        onDrain: (drained) => void socket.on("drain", drained)
+      }).pipe(
+        Effect.tapCause((cause) =>
+          Cause.hasDies(cause) ? Effect.logError("a session of SFTP failed", cause) : Effect.void
+        ),
+        Effect.ensuring(
+          Effect.sync(() => {
+            channels.delete(channel)
+            channel.exit(0)
+            channel.end()
+          })
+        )
+      )
+    }
+
+    const onLogin = Effect.fnUntraced(function* (
+      connection: Ssh.Connection,
+      accept: () => void,
+      { principal, server }: LoggedIn
+    ) {
+      const volume = yield* makeVolume({ principal, address: shownAddress(address) }, server)
+      connection.on("session", (acceptSession, reject) => {
+        if (opened >= CHANNELS) return reject()
+        opened += 1
+        const session = acceptSession()
+        session.on("close", () => {
+          opened -= 1
+        })
+        session.once("subsystem", (acceptChannel, rejectChannel, { name }) => {
+          if (name !== "sftp" || channels.size > 0) return rejectChannel()
+          run(Effect.provideService(serveChannel(acceptChannel(), volume), CurrentPrincipal, principal))
+        })
+      })
+      accept()
+      yield* Effect.raceFirst(keys.ended(principal.key_id), volume.ended)
+    })
+
+    const server = new ssh.Server({ hostKeys: [hostKey.text], ident: "Muster", algorithms }, (connection) => {
+      client = connection
+      connection.on("error", end)
+      const check = (attempt: Ssh.AuthContext, secret: string) =>
+        Effect.match(logins.login(attempt.username, secret, address), {
+          onSuccess: (found) => {
+            if (!places.begin(found.principal.key_id)) return end()
+            session = found
+            accepted()
+            run(
+              onLogin(connection, () => attempt.accept(), found).pipe(
+                Effect.scoped,
+                Effect.provideService(CurrentPrincipal, found.principal),
+                Effect.ensuring(Effect.sync(end))
+              )
+            )
+          },
+          onFailure: () => "refused" as const
+        })
+      answerLogins(connection, (attempt, secret, refuse) =>
+        run(
+          Effect.map(check(attempt, secret), (outcome) => (outcome === "refused" ? refuse(end) : undefined))
+        )
+      )
+    })
+    socket.setNoDelay(true)
+    socket.on("error", end).on("close", end)
+    server.injectSocket(socket)
+    socket.on("data", () => {
+      if (socket.writableLength > MOST_BYTES) return end()
+      for (const channel of channels) if (channel.readableLength > MOST_BYTES) end()
+    })
+    const late = Effect.andThen(
+      Effect.sleep(HANDSHAKE_MILLIS),
+      Effect.suspend(() => (session === undefined ? Effect.void : Effect.never))
+    )
+    yield* Effect.raceFirst(Deferred.await(ended), late)
+  }, Effect.scoped)
+
+  return { serve, admits: (address: string) => places.admits(countedAddress(address)) }
+})
+
+/** Listens for SFTP until the layer ends, which ends all sessions. @error StartError the port cannot be used */
+export const SftpServer = ({ host, port }: { readonly host: string; readonly port: number }) =>
+  Layer.effectDiscard(
+    Effect.gen(function* () {
+      const { key } = yield* SftpHostKey
+      const { admits, serve } = yield* makeServing
+      const run = yield* FiberSet.makeRuntime<Effect.Services<ReturnType<typeof serve>>>()
+      const acceptor = yield* Effect.acquireRelease(
+        Effect.sync(() =>
+          createServer((socket) => {
+            if (admits(socket.remoteAddress ?? "")) run(serve(socket))
+            else socket.destroy()
+          })
+        ),
+        (acceptor) => Effect.sync(() => acceptor.close())
+      )
+      acceptor.maxConnections = SESSIONS + STRANGERS
+      yield* Effect.callback<void, StartError>((resume) => {
+        acceptor.once("error", ({ message }) =>
+          resume(
+            Effect.fail(
+              new StartError({
+                message: `SFTP cannot listen on ${host}:${port} (${message}); set MUSTER_SFTP_PORT`
+              })
+            )
+          )
+        )
+        acceptor.listen(port, host, () => resume(Effect.void))
+      })
+      const bound = acceptor.address()
+      const own = typeof bound === "object" && bound !== null ? bound.port : port
+      const { fingerprint } = yield* key
+      yield* Effect.logInfo(`SFTP listens on ${host}:${own}, its host key is ${fingerprint}`)
+    })
+  )
