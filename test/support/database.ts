@@ -78,12 +78,17 @@ export const nodeTokens = (dataDir: string) =>
 let stored = 0
 
 /**
- * Stores a queued operation of a server, which the service does not begin: its journal does not have it. Returns the id.
+ * Stores a queued operation of a server, which the service does not begin: its journal does not have it, before its next start. Returns the id.
  */
 export const storeOperation = (
   { dataDir }: { readonly dataDir: string },
   server_id: string,
-  change: { readonly kind?: string; readonly state?: string; readonly created_by?: string } = {}
+  change: {
+    readonly kind?: string
+    readonly state?: string
+    readonly created_by?: string
+    readonly request?: string
+  } = {}
 ) =>
   Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
