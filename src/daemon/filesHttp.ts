@@ -93,6 +93,9 @@ export const NodeFilesHandlers = handlersOf(
             call((files) => files.change(params.id, payload.changes)),
             (outcomes) => ({ outcomes: outcomes.map(outcomeOf) })
           ),
+        begin: ({ params, payload }) => call((files) => files.begin(params.id, payload)),
+        progress: ({ params }) => call((files) => files.progress(params.id, params.operation)),
+        cancel: ({ params, payload }) => call((files) => files.cancel(params.id, payload)),
         archive: ({ params, payload }) => call((files) => files.archive(params.id, payload)),
         search: ({ params, payload }) => call((files) => files.search(params.id, payload)),
         diff: ({ params }) =>

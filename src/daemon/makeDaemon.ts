@@ -5,6 +5,7 @@ import type { HostInfo } from "../contract/domain/Node.ts"
 import { stopTimeoutOf } from "../contract/domain/ServerDefinition.ts"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../contract/nodeApi/Daemon.ts"
 import { makeAccess } from "./access/makeAccess.ts"
+import { makeTasks } from "./access/tasks.ts"
 import { makeLineIndex, pageBounds } from "./console/lines.ts"
 import type { IoError } from "./disk/fsio.ts"
 import { likelyKind } from "./files/fileContext.ts"
@@ -226,7 +227,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     console: Effect.fn("Daemon.console")(function* (id) {
       return yield* (yield* instances.get(id)).lines
     }),
-    access: makeAccess({ files, instances })
+    access: makeAccess({ files, instances, tasks: yield* makeTasks })
   }
   return daemon
 })

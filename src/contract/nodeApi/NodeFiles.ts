@@ -1,5 +1,6 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
 import type { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch } from "../domain/Files.ts"
+import type { FileTask, FileTaskState } from "../domain/FileTask.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { DaemonError } from "./Daemon.ts"
 
@@ -133,6 +134,18 @@ export interface NodeFiles {
     id: ServerId,
     changes: ReadonlyArray<FileChange>
   ): Effect.Effect<ReadonlyArray<FileError | undefined>, FileError>
+  /** Begins the task of an operation, or continues it after a restart of the daemon; idempotent by its id (spec 11.4). */
+  begin(
+    id: ServerId,
+    request: { readonly operation_id: string; readonly task: FileTask }
+  ): Effect.Effect<FileTaskState, FileError>
+  /** What the node knows of the task of an operation; 404 if it knows none. */
+  progress(id: ServerId, operation_id: string): Effect.Effect<FileTaskState, FileError>
+  /** Ends a task and undoes what is half made; idempotent, also for a task that the node does not know. */
+  cancel(
+    id: ServerId,
+    request: { readonly operation_id: string; readonly task: FileTask }
+  ): Effect.Effect<void, FileError>
   /** Streams files and folders as an archive, without a temporary copy. */
   archive(
     id: ServerId,

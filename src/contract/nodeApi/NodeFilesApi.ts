@@ -10,6 +10,7 @@ import {
   UpgradeRequired
 } from "../domain/errors.ts"
 import { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch, FileMode } from "../domain/Files.ts"
+import { FileTask, FileTaskState, MOST_CHANGES, OperationId } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 
@@ -30,6 +31,11 @@ const Outcome = Schema.Struct({
     Schema.Struct({ status: Schema.Int, detail: Schema.String, hint: Schema.String })
   )
 })
+
+const TaskRequest = Schema.Struct({ operation_id: OperationId, task: FileTask })
+
+/** Values and bytes of a task: each change has up to six values, and two paths of 4,096 bytes. */
+const largeTask = { mostValues: 6 * MOST_CHANGES, largeBody: 16 * 1024 * 1024 }
 
 const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 const paths = Schema.Array(Schema.String).check(Schema.isMaxLength(MOST_PATHS))
@@ -75,6 +81,22 @@ export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
       success: Schema.Struct({ outcomes: Schema.Array(Outcome) }),
       error: refusals
     }).annotateMerge(route("Make folders, delete, move and copy, in order", { longestWait: 570 })),
+    HttpApiEndpoint.post("begin", "/servers/:id/access/tasks", {
+      params,
+      payload: TaskRequest,
+      success: FileTaskState,
+      error: refusals
+    }).annotateMerge(route("Begin or continue the task of an operation", largeTask)),
+    HttpApiEndpoint.get("progress", "/servers/:id/access/tasks/:operation", {
+      params: { ...params, operation: OperationId },
+      success: FileTaskState,
+      error: refusals
+    }).annotateMerge(route("State of the task of an operation")),
+    HttpApiEndpoint.post("cancel", "/servers/:id/access/tasks/cancel", {
+      params,
+      payload: TaskRequest,
+      error: refusals
+    }).annotateMerge(route("Cancel the task of an operation", largeTask)),
     HttpApiEndpoint.post("archive", "/servers/:id/access/archive", {
       params,
       payload: Schema.Struct({ paths, format: ArchiveFormat }),

@@ -1,4 +1,5 @@
 import { Layer } from "effect"
+import { FileTaskRunners } from "./fileTasks.ts"
 import { OperationLeader } from "./OperationLeader.ts"
 import { OperationRunners } from "./OperationRunners.ts"
 import { Operations } from "./Operations.ts"
@@ -10,4 +11,4 @@ export const layerOperationsWith = <E, R>(runners: Layer.Layer<never, E, R>) =>
     Layer.provideMerge(OperationRunners.layer)
   )
 
-export const layerOperations = layerOperationsWith(Layer.empty)
+export const layerOperations = layerOperationsWith(FileTaskRunners)

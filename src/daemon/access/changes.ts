@@ -18,10 +18,25 @@ const MOST_CHECKED = 200_000
 /** Opens anything without its contents; a link is opened itself. */
 const PATH_ONLY = 0o10000000 | constants.O_NOFOLLOW
 
+/** Names of an unfinished copy, and of what it replaces, beside the target. */
+export interface Staging {
+  readonly aside: Buffer
+  readonly old: Buffer
+}
+
 interface Scene {
   readonly site: Site
   readonly room: Room
 }
+
+export interface ChangeScene extends Scene {
+  /** Default: new names. */
+  readonly staging?: Staging
+  /** Entries that one copy may have. Default: {@link MOST_COPIED}. */
+  readonly mostCopied?: number
+}
+
+const newName = () => Buffer.from(`.muster-${randomUUID()}.tmp`)
 
 const refuseFixed = (site: Site, path: string) => {
   const fixed = site.fixedWithin(path)
@@ -101,7 +116,13 @@ const setMode = Effect.fnUntraced(function* ({ site }: Scene, path: string, mode
 })
 
 /** Puts an entry of the same folder in place of another, whose old tree is removed afterwards. */
-const putInPlace = Effect.fnUntraced(function* (path: string, from: Located, to: Located, replaces: boolean) {
+const putInPlace = Effect.fnUntraced(function* (
+  { staging }: ChangeScene,
+  path: string,
+  from: Located,
+  to: Located,
+  replaces: boolean
+) {
   const rename = (one: Located, other: Located) =>
     io(path, () => fs.rename(within(one.folder, one.name), within(other.folder, other.name)))
   const there = yield* lstatIn(path, to.folder, to.name)
@@ -111,7 +132,7 @@ const putInPlace = Effect.fnUntraced(function* (path: string, from: Located, to:
     const moved = yield* lstatIn(path, from.folder, from.name)
     if (Option.isSome(moved) && !moved.value.isDirectory()) return yield* rename(from, to)
   }
-  const old: Located = { folder: to.folder, name: Buffer.from(`.muster-${randomUUID()}.tmp`) }
+  const old: Located = { folder: to.folder, name: staging?.old ?? newName() }
   yield* rename(to, old)
   yield* Effect.onError(rename(from, to), () => Effect.ignore(rename(old, to)))
   yield* removeInside(path, old)
@@ -119,34 +140,35 @@ const putInPlace = Effect.fnUntraced(function* (path: string, from: Located, to:
 
 /** Copies an entry beside its target, then gives it its name. */
 const copyTo = Effect.fnUntraced(function* (
-  { room, site }: Scene,
+  scene: ChangeScene,
   places: { readonly from: Place; readonly to: Place },
   at: { readonly from: Located; readonly to: Located },
   replaces: boolean
 ) {
   const { from, to } = places
+  const { mostCopied = MOST_COPIED, room, site, staging } = scene
   let entries = 0
-  const aside: Located = { folder: at.to.folder, name: Buffer.from(`.muster-${randomUUID()}.tmp`) }
+  const aside: Located = { folder: at.to.folder, name: staging?.aside ?? newName() }
   yield* copyInside(from.path, at.from, aside, {
     take: (bytes, count) => room.take(site, to, bytes, count),
     check: (path) => {
       entries += 1
-      if (entries > MOST_COPIED)
+      if (entries > mostCopied)
         return unprocessable(
-          `${from.path}: it has more than ${MOST_COPIED} entries`,
+          `${from.path}: it has more than ${mostCopied} entries`,
           "Copy its folders one by one."
         )
       return site.isHidden(path) ? forbidden(path, "callers may not read it") : Effect.void
     }
   }).pipe(
-    Effect.andThen(putInPlace(to.path, aside, at.to, replaces)),
+    Effect.andThen(putInPlace(scene, to.path, aside, at.to, replaces)),
     Effect.onError(() => Effect.ignore(removeInside(to.path, aside)))
   )
   yield* syncFolder(to.path, at.to.folder)
 })
 
 const transfer = Effect.fnUntraced(function* (
-  scene: Scene,
+  scene: ChangeScene,
   change: Extract<FileChange, { readonly kind: "move" | "copy" }>
 ) {
   const { room, site } = scene
@@ -166,7 +188,7 @@ const transfer = Effect.fnUntraced(function* (
   const at = { from: source, to: target }
   if (!isMove) return yield* copyTo(scene, { from, to }, at, replaces)
   if (isWithin(to.path, from.path)) return yield* conflict(to.path, "what is moved lies in it")
-  yield* putInPlace(to.path, source, target, replaces).pipe(
+  yield* putInPlace(scene, to.path, source, target, replaces).pipe(
     Effect.catchIf(
       // Another file system, or a folder of the base, which the kernel does not rename.
       (error) => error._tag === "IoError" && error.code === "EXDEV",
@@ -175,8 +197,28 @@ const transfer = Effect.fnUntraced(function* (
   )
 })
 
+/** Undoes what a killed daemon has left of a copy or move. Returns whether the change was half made. */
+export const undoStaging = (scene: ChangeScene, change: FileChange, { aside, old }: Staging) =>
+  Effect.gen(function* () {
+    if (change.kind !== "copy" && change.kind !== "move") return false
+    const { path, ...place } = yield* scene.site.writable(change.path)
+    const { folder, name } = yield* scene.site.parent({ path, ...place })
+    const isThere = (one: Buffer) => Effect.map(lstatIn(path, folder, one), Option.isSome)
+    const wasHalf = yield* isThere(aside)
+    if (yield* isThere(old)) {
+      if (yield* isThere(name)) yield* removeInside(path, { folder, name: old })
+      else yield* io(path, () => fs.rename(within(folder, old), within(folder, name)))
+    }
+    yield* removeInside(path, { folder, name: aside })
+    return wasHalf
+  }).pipe(
+    Effect.scoped,
+    // Nothing can be there.
+    Effect.catchTag("FileRefused", () => Effect.succeed(false))
+  )
+
 /** Makes one change. */
-export const applyChange = (scene: Scene, change: FileChange) => {
+export const applyChange = (scene: ChangeScene, change: FileChange) => {
   const made = () => {
     switch (change.kind) {
       case "folder":

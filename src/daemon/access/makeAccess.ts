@@ -23,6 +23,7 @@ import { Room } from "./room.ts"
 import { Site } from "./Site.ts"
 import { searchFiles } from "./search.ts"
 import { openSession } from "./session.ts"
+import type { Tasks } from "./tasks.ts"
 
 /** Longest wait for bytes of a file that is written. */
 const STALLED = "60 seconds"
@@ -64,9 +65,10 @@ const makeSite = Effect.fnUntraced(function* (files: InstanceFiles["Service"], i
 export interface AccessParts {
   readonly instances: Instances["Service"]
   readonly files: InstanceFiles["Service"]
+  readonly tasks: Tasks
 }
 
-export const makeAccess = ({ files, instances }: AccessParts): NodeFiles => {
+export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles => {
   const rooms = new WeakMap<Instance, Room>()
   const roomOf = (instance: Instance): Room => {
     const room = rooms.get(instance) ?? new Room(files)
@@ -148,6 +150,17 @@ export const makeAccess = ({ files, instances }: AccessParts): NodeFiles => {
     search: Effect.fn("NodeFiles.search")((id, request) =>
       use(id, request.path, ({ site }) => searchFiles(site, request))
     ),
-    diff: Effect.fn("NodeFiles.diff")((id) => use(id, "/", ({ site }) => differences(site)))
+    diff: Effect.fn("NodeFiles.diff")((id) => use(id, "/", ({ site }) => differences(site))),
+    begin: Effect.fn("NodeFiles.begin")(function* (id, { operation_id, task }) {
+      return yield* tasks.begin(yield* instances.get(id), operation_id, task, (access) =>
+        use(id, "/", access)
+      )
+    }),
+    progress: Effect.fn("NodeFiles.progress")(function* (id, operation_id) {
+      return yield* tasks.progress(yield* instances.get(id), operation_id)
+    }),
+    cancel: Effect.fn("NodeFiles.cancel")(function* (id, { operation_id, task }) {
+      yield* tasks.cancel(yield* instances.get(id), operation_id, task, (access) => use(id, "/", access))
+    })
   }
 }

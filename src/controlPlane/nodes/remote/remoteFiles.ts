@@ -199,6 +199,9 @@ export const makeRemoteFiles = ({ call, unreachable }: FileCalls): Omit<NodeFile
               : refusedWith(status, refused)
           })
       ),
+    begin: (id, payload) => ask(true, (files) => files.begin({ params: { id }, payload })),
+    progress: (id, operation) => ask(true, (files) => files.progress({ params: { id, operation } })),
+    cancel: (id, payload) => ask(true, (files) => files.cancel({ params: { id }, payload })),
     archive: (id, payload) =>
       Effect.map(
         ask(true, (files) => files.archive({ params: { id }, payload })),

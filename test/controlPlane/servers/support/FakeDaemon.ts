@@ -426,6 +426,9 @@ export class FakeDaemon {
       write: noFiles,
       change: noFiles,
       session: noFiles,
+      begin: noFiles,
+      progress: noFiles,
+      cancel: noFiles,
       archive: noFiles,
       search: noFiles,
       diff: noFiles

@@ -1,0 +1,69 @@
+import { Effect, Layer, Schema } from "effect"
+import { FileTask } from "../../contract/domain/FileTask.ts"
+import type { OperationRecord } from "../../contract/domain/Operation.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { NodeUnreachable } from "../../contract/nodeApi/Daemon.ts"
+import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { OperationFailed, type OperationRunner, OperationRunners } from "./OperationRunners.ts"
+
+/** Between two looks at a task on its node. */
+const EVERY = "500 millis"
+
+const decodeTask = Schema.decodeUnknownEffect(FileTask)
+
+/** Makes a refusal of the node the end of the operation. */
+const asked = <A>(call: Effect.Effect<A, FileError>): Effect.Effect<A, OperationFailed | NodeUnreachable> =>
+  Effect.mapError(call, (error) =>
+    error._tag === "NodeUnreachable" ? error : new OperationFailed({ reason: error.detail })
+  )
+
+/** Registers the runners of tasks on files of servers: their nodes do the work (spec 11.4). */
+export const FileTaskRunners = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const daemons = yield* DaemonClient
+    const { register } = yield* OperationRunners
+
+    const callOf = Effect.fnUntraced(function* (
+      { id: operation_id, request }: OperationRecord,
+      { node_id }: ServerRecord
+    ) {
+      const { access } = yield* daemons.of(node_id)
+      const task = yield* Effect.mapError(
+        decodeTask(request),
+        () => new OperationFailed({ reason: "its request cannot be read by this version" })
+      )
+      return { access, request: { operation_id, task } }
+    })
+
+    const runner: OperationRunner = {
+      run: Effect.fnUntraced(function* (operation, server, report) {
+        const { access, request } = yield* callOf(operation, server)
+        const begin = asked(access.begin(server.id, request))
+        let now = yield* begin
+        while (true) {
+          yield* report(now.progress)
+          switch (now.state) {
+            case "done":
+              return
+            case "failed":
+              return yield* new OperationFailed({ reason: now.reason ?? "the node gives no reason" })
+            case "cancelled":
+              return yield* new OperationFailed({ reason: "the node has cancelled it" })
+            case "interrupted":
+              now = yield* begin
+              break
+            case "running":
+              yield* Effect.sleep(EVERY)
+              now = yield* asked(access.progress(server.id, operation.id))
+          }
+        }
+      }),
+      cancel: Effect.fnUntraced(function* (operation, server) {
+        const { access, request } = yield* callOf(operation, server)
+        yield* asked(access.cancel(server.id, request))
+      })
+    }
+    register("files.change", runner)
+  })
+)

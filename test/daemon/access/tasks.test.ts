@@ -1,0 +1,128 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { dirname, join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { FileChange } from "../../../src/contract/domain/Files.ts"
+import type { FileTask } from "../../../src/contract/domain/FileTask.ts"
+import { serverId } from "../../../src/contract/domain/Id.ts"
+import { idBytes } from "../../../src/contract/domain/idBytes.ts"
+import { eventually } from "../../support/eventually.ts"
+import { filesOf, places, put, refusalOf } from "./scene.ts"
+
+const newOperation = () => serverId(idBytes(16))
+const taskOf = (changes: ReadonlyArray<FileChange>): FileTask => ({ kind: "change", changes })
+const remove = (path: string): FileChange => ({ kind: "delete", path })
+
+type Scene = Effect.Success<ReturnType<typeof filesOf>>
+
+const ends = ({ files, id }: Scene, operation_id: string) =>
+  eventually(files.progress(id, operation_id), ({ state }) => state !== "running")
+
+/** Returns all names below a folder that an unfinished change may leave. */
+const remnants = (folder: string) =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => name.includes(".muster-"))
+
+const recordAt = ({ folder }: Scene, operation_id: string) =>
+  join(dirname(folder), "tasks", `${operation_id}.json`)
+
+const staging = {
+  aside: ".muster-00000000-0000-4000-8000-000000000001.tmp",
+  old: ".muster-00000000-0000-4000-8000-000000000002.tmp"
+}
+
+/** Writes the record of a task that a killed daemon has left after some changes. */
+const leave = (scene: Scene, operation_id: string, next: number, total: number) => {
+  const path = recordAt(scene, operation_id)
+  mkdirSync(dirname(path), { recursive: true })
+  writeFileSync(path, JSON.stringify({ state: "running", next, total, refused: 0, staging }))
+}
+
+for (const [name, place] of Object.entries(places)) {
+  describe(`spec 11.4: tasks on the node: ${name}`, () => {
+    it.live("more changes than a request may have are made once, and refusals are counted", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, folder, id } = scene
+        const names = Array.from({ length: 1_500 }, (_, n) => `f${n}`)
+        for (const one of names) put(folder, one, one)
+        const operation_id = newOperation()
+        const task = taskOf([remove("/nothing"), ...names.map((one) => remove(`/${one}`)), remove("/")])
+        yield* files.begin(id, { operation_id, task })
+        yield* files.begin(id, { operation_id, task })
+        const end = yield* ends(scene, operation_id)
+        assert.deepStrictEqual(end, {
+          state: "failed",
+          progress: { done: 1_502, total: 1_502, unit: "files" },
+          reason: "2 of 1502 changes were refused; the first: no such path: /nothing"
+        })
+        assert.isFalse(names.some((one) => existsSync(join(folder, one))))
+        put(folder, "f1", "new")
+        assert.deepStrictEqual(yield* files.begin(id, { operation_id, task }), end)
+        assert.strictEqual(readFileSync(join(folder, "f1"), "utf8"), "new")
+      })
+    )
+
+    it.live("after the end of its daemon, a task continues with the change that was in doubt", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, folder, id } = scene
+        put(folder, "b", "b")
+        put(folder, "kept", "kept")
+        const made = newOperation()
+        leave(scene, made, 1, 3)
+        assert.strictEqual((yield* files.progress(id, made)).state, "interrupted")
+        // The first change is counted, the second one was made without being counted.
+        yield* files.begin(id, {
+          operation_id: made,
+          task: taskOf([remove("/kept"), remove("/a"), remove("/b")])
+        })
+        const end = yield* ends(scene, made)
+        assert.deepStrictEqual(end, { state: "done", progress: { done: 3, total: 3, unit: "files" } })
+        assert.deepStrictEqual(
+          [existsSync(join(folder, "kept")), existsSync(join(folder, "b"))],
+          [true, false]
+        )
+
+        const copied = newOperation()
+        mkdirSync(join(folder, staging.aside))
+        put(join(folder, staging.aside), "half", "half")
+        put(folder, staging.old, "replaced")
+        leave(scene, copied, 0, 1)
+        const copy: FileChange = { kind: "copy", from: "/world", path: "/copy", overwrite: "replace" }
+        yield* files.begin(id, { operation_id: copied, task: taskOf([copy]) })
+        assert.strictEqual((yield* ends(scene, copied)).state, "done")
+        assert.deepStrictEqual(readdirSync(join(folder, "copy")), ["region"])
+        assert.deepStrictEqual(remnants(folder), [])
+      })
+    )
+
+    it.live("a cancelled task leaves nothing that is half made, and does not begin again", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, folder, id } = scene
+        mkdirSync(join(folder, "large"))
+        for (let n = 0; n < 3_000; n++) put(join(folder, "large"), `f${n}`, "x")
+        const operation_id = newOperation()
+        const task = taskOf([{ kind: "copy", from: "/large", path: "/copy" }])
+        yield* files.begin(id, { operation_id, task })
+        yield* files.cancel(id, { operation_id, task })
+        yield* files.cancel(id, { operation_id, task })
+        assert.strictEqual((yield* files.progress(id, operation_id)).state, "cancelled")
+        assert.strictEqual((yield* files.begin(id, { operation_id, task })).state, "cancelled")
+        assert.isFalse(existsSync(join(folder, "copy")))
+        assert.deepStrictEqual(remnants(folder), [])
+
+        const interrupted = newOperation()
+        put(folder, staging.aside, "half")
+        put(folder, staging.old, "replaced")
+        leave(scene, interrupted, 0, 1)
+        yield* files.cancel(id, { operation_id: interrupted, task })
+        assert.strictEqual(readFileSync(join(folder, "copy"), "utf8"), "replaced")
+        assert.deepStrictEqual(remnants(folder), [])
+        const unknown = newOperation()
+        yield* files.cancel(id, { operation_id: unknown, task })
+        assert.strictEqual(yield* refusalOf(files.progress(id, unknown)), `404 no such path: task ${unknown}`)
+      })
+    )
+  })
+}
