@@ -148,9 +148,10 @@ const copyTo = Effect.fnUntraced(function* (
   const { from, to } = places
   const { mostCopied = MOST_COPIED, room, site, staging } = scene
   let entries = 0
+  const take = yield* room.taking(site, to)
   const aside: Located = { folder: at.to.folder, name: staging?.aside ?? newName() }
   yield* copyInside(from.path, at.from, aside, {
-    take: (bytes, count) => room.take(site, to, bytes, count),
+    take,
     check: (path) => {
       entries += 1
       if (entries > mostCopied)
@@ -232,5 +233,10 @@ export const applyChange = (scene: ChangeScene, change: FileChange) => {
         return transfer(scene, change)
     }
   }
-  return made().pipe(Effect.scoped, scene.room.explained(scene.site))
+  const { room, site } = scene
+  return made().pipe(
+    Effect.scoped,
+    Effect.tap(() => Effect.sync(() => room.freed())),
+    room.explained(site)
+  )
 }

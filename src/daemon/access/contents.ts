@@ -175,18 +175,19 @@ export const writeContents = (
     const place = yield* site.writable(request.path)
     const { path } = place
     if (place.parts.length === 0) return yield* forbidden(path, "a shared file cannot be replaced")
+    const take = yield* room.taking(site, place)
     const target = yield* parentMade(site, room, place)
     const before = yield* lstatBig(path, target)
     yield* checkTarget(path, request, before)
     yield* room.fits(site, place, request.size ?? 0)
-    yield* room.take(site, place, 0, 1)
+    yield* take(0, 1)
     const { handle, renameTo } = yield* temporaryIn(path, target.folder)
     const hash = createHash("sha256")
     let unflushed = 0
     yield* Stream.runForEach(
       bytes,
       Effect.fnUntraced(function* (chunk) {
-        yield* room.take(site, place, chunk.length)
+        yield* take(chunk.length)
         if (request.sha256 !== undefined) hash.update(chunk)
         yield* append(path, handle, chunk)
         unflushed += chunk.length
@@ -211,6 +212,7 @@ export const writeContents = (
       const now = yield* lstatBig(path, target)
       yield* checkTarget(path, request, now)
       yield* renameTo(target)
+      if (now !== undefined) room.freed()
       yield* syncFolder(path, target.folder)
       const written = yield* io(path, () => handle.stat({ bigint: true }))
       return { created: now === undefined, etag: etagOf(written) }

@@ -146,7 +146,7 @@ const removeRemnants = Effect.fnUntraced(function* (
   for (const name of remnants) {
     const found = yield* lstatIn(path, folder, name)
     if (Option.isNone(found) || !found.value.isFile()) continue
-    if (now - found.value.ctimeMs > REMNANT_AGE) yield* io(path, () => fs.unlink(within(folder, name)))
+    if (now - found.value.mtimeMs > REMNANT_AGE) yield* io(path, () => fs.unlink(within(folder, name)))
   }
 })
 

@@ -1,8 +1,9 @@
 /** Room for what callers write: the disk limit of the server, and the space that the disk keeps free (spec 10.3). */
-import { Clock, Effect, Semaphore } from "effect"
+import { Clock, Effect, Exit, Semaphore } from "effect"
 import { fileLimit, megabytes } from "../../contract/domain/Limits.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
+import { atScopeEnd } from "../../shared/work/inScope.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { TreeSize } from "../files/copyTree.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
@@ -38,6 +39,8 @@ export class Room {
   #measured: Measurement | undefined
   /** What was written since the measurement began. */
   #added = { bytes: 0, entries: 0 }
+  /** Whether something was deleted since the measurement. */
+  #isFreed = false
   #unchecked = Number.POSITIVE_INFINITY
 
   constructor(files: InstanceFiles["Service"]) {
@@ -75,9 +78,36 @@ export class Room {
         yield* checkFreeSpace(site.folder)
       }
       yield* this.fits(site, place, bytes, entries)
+      if (place.shared !== undefined) return
       this.#added.bytes += bytes
       this.#added.entries += entries
     })
+  }
+
+  /** Takes room for one change; what it took is free again if the change fails. */
+  readonly taking = (site: Site, place: Pick<Place, "shared">) => {
+    const taken = { bytes: 0, entries: 0 }
+    return Effect.as(
+      atScopeEnd((exit) =>
+        Effect.sync(() => {
+          if (Exit.isSuccess(exit) || place.shared !== undefined) return
+          this.#added.bytes -= taken.bytes
+          this.#added.entries -= taken.entries
+        })
+      ),
+      (bytes: number, entries = 0) =>
+        Effect.tap(this.take(site, place, bytes, entries), () =>
+          Effect.sync(() => {
+            taken.bytes += bytes
+            taken.entries += entries
+          })
+        )
+    )
+  }
+
+  /** Notes that something was deleted or replaced: the next refusal measures again. */
+  freed(): void {
+    this.#isFreed = true
   }
 
   /** Says what the disk limit is and what is used, where the file system has refused a write. */
@@ -96,7 +126,7 @@ export class Room {
       return noRoom(`disk: an unknown size (${unmeasured}) of ${megabytes(limit)}`)
     return bytes + this.#added.bytes < limit && entries + this.#added.entries >= files
       ? noRoom(`disk: ${entries} of ${files} files and folders`)
-      : noRoom(`disk: ${megabytes(bytes)} of ${megabytes(limit)}`)
+      : noRoom(`disk: ${megabytes(Math.max(0, bytes + this.#added.bytes))} of ${megabytes(limit)}`)
   }
 
   #beyond(measured: Measurement, bytes: number, entries: number): boolean {
@@ -115,8 +145,10 @@ export class Room {
         const known = this.#measured
         const { isEnforced, limit, measured } = yield* this.#files.quota(site.folder, site.spec)
         const isSame = known !== undefined && known.limit === limit && known.isEnforced === isEnforced
-        if (isSame && now() - known.at < Math.max(fresh, known.took * 10)) return known
+        const isFreed = this.#isFreed && fresh === CERTAIN
+        if (isSame && !isFreed && now() - known.at < Math.max(fresh, known.took * 10)) return known
         const at = now()
+        this.#isFreed = false
         this.#added = { bytes: 0, entries: 0 }
         const unlimited: TreeSize = { bytes: 0, entries: 0, unmeasured: undefined }
         const size = limit === 0 || (isEnforced && fresh === FRESH) ? unlimited : yield* measured

@@ -1,0 +1,140 @@
+import { execFileSync } from "node:child_process"
+import { existsSync, linkSync, readdirSync, readFileSync, statSync, utimesSync } from "node:fs"
+import { createServer } from "node:net"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import { Accesses } from "../../../src/daemon/instances/Accesses.ts"
+import { asRoot, bytesOf, filesOf, places, put, refusalOf, statusesOf } from "./scene.ts"
+
+const temporaryFiles = (folder: string) =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => name.includes(".muster-"))
+
+const socketAt = (path: string) =>
+  Effect.acquireRelease(
+    Effect.callback<ReturnType<typeof createServer>>((resume) => {
+      const server = createServer()
+      server.listen(path, () => resume(Effect.succeed(server)))
+    }),
+    (server) => Effect.sync(() => server.close())
+  )
+
+for (const [name, place] of Object.entries(places)) {
+  describe(`spec 10.2, 10.5: what is not a file: ${name}`, () => {
+    it.live("pipes, sockets and devices are listed, never opened, moved and deleted", () =>
+      Effect.gen(function* () {
+        const { change, folder, list, read, write } = yield* filesOf(place)
+        execFileSync("mkfifo", [join(folder, "pipe")])
+        yield* socketAt(join(folder, "socket"))
+        if (asRoot) execFileSync("mknod", [join(folder, "device"), "c", "1", "5"])
+        const others = ["pipe", "socket", ...(asRoot ? ["device"] : [])]
+        const { entries } = yield* list("/")
+        assert.deepStrictEqual(
+          entries.filter(({ type }) => type === "other").map(({ name }) => name),
+          others.toSorted()
+        )
+        for (const one of others) {
+          assert.match(yield* refusalOf(read(`/${one}`)), /^409 /)
+          assert.match(yield* refusalOf(write(`/${one}`, "x")), /^409 /)
+          const outcomes = yield* change(
+            { kind: "copy", from: `/${one}`, path: "/copy" },
+            { kind: "move", from: `/${one}`, path: `/moved-${one}` },
+            { kind: "delete", path: `/moved-${one}` }
+          )
+          assert.deepStrictEqual(statusesOf(outcomes), [409, 200, 200])
+        }
+        assert.isFalse(existsSync(join(folder, "copy")))
+      }).pipe(Effect.scoped)
+    )
+
+    it.live(
+      "a hard link to a file elsewhere keeps the other contents, times and permissions after a write",
+      () =>
+        Effect.gen(function* () {
+          const { folder, node, write } = yield* filesOf(place)
+          put(folder, "first", "first")
+          linkSync(join(folder, "first"), join(folder, "second"))
+          yield* write("/second", "second", { mode: "0600" })
+          assert.strictEqual(readFileSync(join(folder, "first"), "utf8"), "first")
+          assert.strictEqual(statSync(join(folder, "first")).mode & 0o777, 0o644)
+          assert.isTrue(existsSync(node.dataDir))
+        }).pipe(Effect.scoped)
+    )
+
+    it.live("what a killed daemon has left is hidden, and removed with a later listing", () =>
+      Effect.gen(function* () {
+        const { folder, names, read } = yield* filesOf(place)
+        const remnant = ".muster-00000000-0000-0000-0000-000000000000.tmp"
+        put(folder, remnant, "half")
+        assert.notInclude(yield* names("/"), remnant)
+        assert.isTrue(existsSync(join(folder, remnant)))
+        assert.match(yield* refusalOf(read(`/${remnant}`)), /^404 /)
+        utimesSync(join(folder, remnant), 1_700_000_000, 1_700_000_000)
+        yield* names("/")
+        assert.isFalse(existsSync(join(folder, remnant)))
+      }).pipe(Effect.scoped)
+    )
+  })
+
+  describe(`spec 10.3: no room: ${name}`, () => {
+    it.live("a write that does not fit is 507 with the figures, at any byte, and leaves nothing", () =>
+      Effect.gen(function* () {
+        const { change, files, folder, id, read, write } = yield* filesOf(place, {
+          limits: { disk_space: 3 }
+        })
+        const megabyte = new Uint8Array(1_000_000)
+        const large = Stream.make(megabyte, megabyte, megabyte, megabyte)
+        const refused = /^507 disk: \d+\.\d MB of 3\.0 MB$/
+        assert.match(yield* refusalOf(files.write(id, { path: "/new/large" }, large)), refused)
+        assert.match(
+          yield* refusalOf(files.write(id, { path: "/announced", size: 4_000_000 }, large)),
+          refused
+        )
+        assert.isFalse(existsSync(join(folder, "new")))
+        assert.isFalse(existsSync(join(folder, "announced")))
+        yield* files.write(id, { path: "/half" }, Stream.make(megabyte, megabyte))
+        const outcomes = yield* change({ kind: "copy", from: "/half", path: "/copy" })
+        assert.deepStrictEqual(statusesOf(outcomes), [507])
+        const together = yield* Effect.forEach(
+          ["/a", "/b", "/c", "/d"],
+          (path) => refusalOf(files.write(id, { path }, Stream.make(megabyte.slice(0, 500_000)))),
+          { concurrency: 4 }
+        )
+        assert.isAtMost(together.filter((outcome) => outcome === "no refusal").length, 2)
+        assert.deepStrictEqual(temporaryFiles(folder), [])
+        yield* change({ kind: "delete", path: "/half" })
+        yield* write("/fits", "fits")
+        assert.strictEqual(yield* read("/fits"), "fits")
+      }).pipe(Effect.scoped)
+    )
+  })
+}
+
+describe("spec 10.3: accesses that run", () => {
+  it.live("a slow reader does not hold up work on the files, and its files are closed", () =>
+    Effect.gen(function* () {
+      const accesses = new Accesses()
+      let closed = 0
+      const opened = Effect.acquireRelease(Effect.succeed(Stream.forever(bytesOf("x"))), () =>
+        Effect.sync(() => {
+          closed += 1
+        })
+      )
+      const stream = yield* accesses.stream(() => undefined, opened)
+      assert.strictEqual(accesses.count, 1)
+      yield* accesses.interrupt
+      assert.deepStrictEqual([accesses.count, closed], [0, 1])
+      assert.match(yield* refusalOf(Stream.runDrain(stream)), /^409 /)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a stream that nothing reads for a while ends", () =>
+    Effect.gen(function* () {
+      const accesses = new Accesses(20)
+      const stream = yield* accesses.stream(() => undefined, Effect.succeed(Stream.forever(bytesOf("x"))))
+      const slow = Stream.runForEach(stream, () => Effect.sleep("1 second"))
+      assert.match(yield* refusalOf(slow), /^409 the transfer was ended/)
+      assert.strictEqual(accesses.count, 0)
+    }).pipe(Effect.scoped)
+  )
+})
