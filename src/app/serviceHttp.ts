@@ -18,6 +18,7 @@ import { EventsHandlers } from "../controlPlane/events/http.ts"
 import { OpenStreams, type StreamLimits, StreamShutdown } from "../controlPlane/events/OpenStreams.ts"
 import { Tickets } from "../controlPlane/events/Tickets.ts"
 import { webSocketOptions } from "../controlPlane/events/webSocketUpgrade.ts"
+import { FilesHandlers } from "../controlPlane/files/http.ts"
 import {
   AuthorizationLayer,
   FailuresLayer,
@@ -152,6 +153,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
       Layer.provide([
         NodesHandlers,
         ServersHandlers,
+        FilesHandlers,
         RolloutsHandlers,
         OperationsHandlers,
         BlueprintsHandlers,

@@ -64,6 +64,15 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "controlPlane/blueprints",
     "controlPlane/events"
   ],
+  "controlPlane/files": [
+    "contract",
+    "shared/net",
+    "controlPlane/store",
+    "controlPlane/http",
+    "controlPlane/keys",
+    "controlPlane/nodes",
+    "controlPlane/servers"
+  ],
   "controlPlane/operations": [
     "contract",
     "shared/net",

@@ -3,6 +3,7 @@ import { DESCRIBED_AS } from "../domain/optionalInput.ts"
 import { AuditGroup } from "./AuditGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
+import { FilesGroup } from "./FilesGroup.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { Failures, Writes } from "./middleware.ts"
 import { NodesGroup, SystemGroup } from "./NodesGroup.ts"
@@ -20,6 +21,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(NodesGroup.prefix("/api"))
   .add(SystemGroup.prefix("/api"))
   .add(ServersGroup.prefix("/api"))
+  .add(FilesGroup.prefix("/api"))
   .add(RolloutsGroup.prefix("/api"))
   .add(OperationsGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))

@@ -1,5 +1,6 @@
 /** The query parameters and their descriptions in the API. */
 import { Schema, SchemaGetter } from "effect"
+import { whyNoPath } from "../domain/Files.ts"
 import { labelCondition, MAX_CONDITIONS } from "../domain/Labels.ts"
 import { describedAs } from "../domain/optionalInput.ts"
 
@@ -50,6 +51,35 @@ export const names = (allowed: ReadonlyArray<string>, description: string) =>
       })
     )
   )
+
+const whyNotPath = (path: string) => {
+  const why = whyNoPath(path)
+  return why === undefined ? undefined : `expected an absolute path such as /plugins/x.jar: it ${why}`
+}
+
+/** An absolute path in an instance; an empty one counts as absent. */
+export const filePath = (description: string) =>
+  Schema.optionalKey(Schema.String.annotate({ description }).check(checkedBy(whyNotPath)))
+
+/** One or several paths. */
+export const filePaths = (description: string) =>
+  Schema.optionalKey(
+    Schema.Union([Schema.String, Schema.Array(Schema.String)])
+      .annotate({ description, ...describedAs(LIST) })
+      .check(
+        Schema.makeFilter((given) =>
+          [given]
+            .flat()
+            .filter((path) => path !== "")
+            .map(whyNotPath)
+            .find((why) => why !== undefined)
+        )
+      )
+  )
+
+/** A text of at most `most` UTF-16 code units. */
+export const shortText = (most: number, description: string) =>
+  Schema.optionalKey(Schema.String.annotate({ description }).check(Schema.isMaxLength(most)))
 
 export const time = (description: string) =>
   Schema.optionalKey(

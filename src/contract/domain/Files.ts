@@ -83,8 +83,9 @@ export const whyNoPath = (path: string): string | undefined => {
 
 /** An absolute path in an instance, such as `/plugins/x.jar`. Bytes that are not UTF-8 are `%XX` (spec 10.2). */
 export const FilePath = Schema.String.check(
+  Schema.isPattern(/^\//u, { expected: "an absolute path such as /plugins/x.jar: it does not begin with /" }),
   Schema.makeFilter((path: string) => {
-    const why = whyNoPath(path)
+    const why = path.startsWith("/") ? whyNoPath(path) : undefined
     return why === undefined ? undefined : `expected an absolute path such as /plugins/x.jar: it ${why}`
   })
 ).annotate({ identifier: "FilePath" })
@@ -98,7 +99,7 @@ export type FileType = typeof FileType.Type
 
 /** Permission bits, in octal digits. */
 export const FileMode = Schema.String.check(
-  Schema.isPattern(/^0?[0-7]{3}$/, { expected: "permissions such as 0644" })
+  Schema.isPattern(/^0?[0-7]{3}$/u, { expected: "permissions such as 0644" })
 )
 
 /** An entry of a folder. `managed`: keys that config patches write at the next start. */

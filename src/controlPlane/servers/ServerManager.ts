@@ -4,8 +4,11 @@ import { auditObject } from "../../contract/domain/AuditedRequest.ts"
 import {
   Conflict,
   type Forbidden,
+  type InsufficientStorage,
   type InvalidRequest,
   NotFound,
+  type PreconditionFailed,
+  type RangeNotSatisfiable,
   Unauthorized,
   type Unavailable
 } from "../../contract/domain/errors.ts"
@@ -124,6 +127,14 @@ export class ServerManager extends Context.Service<ServerManager>()("muster/serv
 
 const AT_ONCE = 64
 
+/** The failures of one server; a bulk action on files has those of its node, too. */
+export type BulkFailure =
+  | NodeCallError
+  | Forbidden
+  | PreconditionFailed
+  | RangeNotSatisfiable
+  | InsufficientStorage
+
 const named = (ids: ReadonlyArray<ServerId>) => ({ filter: { labels: [], ids: new Set(ids) } })
 
 /**
@@ -135,7 +146,7 @@ export const makeBulk = Effect.gen(function* () {
   const keyEnds = yield* KeyEnds
   return Effect.fn("bulk")(function* (
     selector: Selector,
-    act: (id: ServerId) => Effect.Effect<void, NodeCallError | Forbidden>
+    act: (id: ServerId) => Effect.Effect<void, BulkFailure>
   ): Effect.fn.Return<
     ReadonlyArray<readonly [ServerId, BulkOutcomes[string]]>,
     InvalidRequest | Unavailable

@@ -30,7 +30,8 @@ const beyondSchemas = [
   /^Expected rights \(allow\) only with the scope/,
   /^Expected servers, blueprints and labels only with the scopes/,
   /^Expected paths only with browse or files in allow$/,
-  /^expected an absolute path such as /
+  /^expected an absolute path such as /,
+  /^Expected either from or content$/
 ]
 
 type Refusals<A> = (value: A) => ReadonlyArray<string>
@@ -116,7 +117,7 @@ HttpApi.reflect(ApplicationApi, {
       )
       parameters.push({ ...part, isAnyText: JSON.stringify(parameter.schema).includes('"type":"string"}') })
     }
-    const schema = operation.requestBody?.content["application/json"].schema
+    const schema = operation.requestBody?.content["application/json"]?.schema
     if (schema === undefined) return
     // Null is the body that is absent.
     const payloads = [...endpoint.payload.values()].flatMap(({ schemas }) => schemas)

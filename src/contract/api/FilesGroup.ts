@@ -1,0 +1,237 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import {
+  Conflict,
+  NodeFailure,
+  NotFound,
+  PreconditionFailed,
+  RangeNotSatisfiable,
+  Unavailable
+} from "../domain/errors.ts"
+import { ArchiveFormat, FileDifference, FileEntry, FileMatch, FileMode, FilePath } from "../domain/Files.ts"
+import { ServerId } from "../domain/Id.ts"
+import { optionalInput } from "../domain/optionalInput.ts"
+import { BulkOutcomes, Selector } from "../domain/Selector.ts"
+import { Authorization, ReadableServers } from "./middleware.ts"
+import { filePath, filePaths, flag, given, names, numberBetween, oneOf, shortText, text } from "./query.ts"
+import { route } from "./routePolicy.ts"
+
+/** Entries of a request that changes several files. */
+export const MOST_FILES = 1000
+
+/** UTF-16 code units of the text that a request writes to many servers. */
+const LONGEST_CONTENT = 1024 * 1024
+
+/** Bytes of a body with such a text: JSON takes six for some characters. */
+const LARGEST_BODY = 6 * LONGEST_CONTENT + 64 * 1024
+
+const params = { server: ServerId.annotate({ description: "The id of the server." }) }
+const errors = [NotFound, Conflict, NodeFailure, Unavailable] as const
+const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
+
+const header = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
+
+const many = <S extends Schema.Constraint>(one: S) =>
+  Schema.Array(one).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_FILES))
+
+const FromTo = Schema.Struct({ from: FilePath, to: FilePath }).annotate({ identifier: "FromTo" })
+const overwrite = optionalInput(
+  Schema.Literals(["fail", "replace"]).annotate({
+    description: "What happens to an entry whose target exists; default `fail`: its outcome is 409."
+  })
+)
+
+export const FolderRequest = Schema.Struct({ path: FilePath }).annotate({ identifier: "FolderRequest" })
+export const MoveRequest = Schema.Struct({ moves: many(FromTo), overwrite }).annotate({
+  identifier: "MoveRequest"
+})
+export const CopyRequest = Schema.Struct({ copies: many(FromTo), overwrite }).annotate({
+  identifier: "CopyRequest"
+})
+export const DeleteRequest = Schema.Struct({ paths: many(FilePath) }).annotate({
+  identifier: "DeleteRequest"
+})
+export const ModeRequest = Schema.Struct({
+  paths: many(FilePath),
+  mode: FileMode
+}).annotate({ identifier: "ModeRequest" })
+
+/** Body of `POST /api/files`: the text, or the file from which the contents come. */
+export const WriteToMany = Schema.Struct({
+  selector: Selector,
+  path: FilePath,
+  content: optionalInput(
+    Schema.String.check(Schema.isMaxLength(LONGEST_CONTENT)).annotate({
+      description: "The contents, in place of `from`."
+    })
+  ),
+  from: optionalInput(
+    Schema.Struct({ server_id: ServerId, path: FilePath }).annotate({ identifier: "FileOf" })
+  )
+})
+  .check(
+    Schema.makeFilter(({ content, from }) => (content === undefined) !== (from === undefined), {
+      expected: "either from or content"
+    })
+  )
+  .annotate({ identifier: "WriteToMany" })
+
+/** Files of servers (spec 10.3). */
+export class FilesGroup extends HttpApiGroup.make("files")
+  .add(
+    HttpApiEndpoint.get("list", "/servers/:server/files", {
+      params,
+      query: {
+        path: filePath("The folder; default `/`."),
+        limit: numberBetween(1, 1000, "At most this many entries; `Link` has the address of the next page."),
+        after: text("Only entries after the one with this name."),
+        include: names(["size"], "`size`: also the bytes of folders, as far as they are counted in time.")
+      },
+      success: Schema.Array(FileEntry),
+      error: errors
+    }).annotateMerge(route("List a folder, by name", { right: "browse" })),
+    HttpApiEndpoint.get("read", "/servers/:server/files/content", {
+      params,
+      query: { path: filePath("The file.") },
+      headers: {
+        range: header(
+          "One range of bytes, as `bytes=0-1023`: the response is 206. Several ranges are ignored."
+        ),
+        "if-range": header("The range counts only if the file has this tag."),
+        "if-none-match": header("The response is 304 if the file has this tag.")
+      },
+      success: bytes,
+      error: [...errors, PreconditionFailed, RangeNotSatisfiable]
+    }).annotateMerge(
+      route("Download a file; HEAD returns its size and its tag", {
+        right: "browse",
+        audited: "file.read",
+        transfers: true
+      })
+    ),
+    HttpApiEndpoint.put("write", "/servers/:server/files/content", {
+      params,
+      query: {
+        path: filePath("The file; missing folders are made."),
+        mode: given(
+          /^(?:0?[0-7]{3})?$/,
+          "permissions such as 0644",
+          "Permissions in octal digits; default: those of the file, or 0644."
+        )
+      },
+      headers: {
+        "if-match": header("412 unless the file has this tag."),
+        "if-none-match": header("`*`: 412 if the file exists."),
+        "content-digest": header("`sha-256=:...:`, in base64; 422 if the contents have another.")
+      },
+      payload: bytes,
+      success: [HttpApiSchema.Empty(201), HttpApiSchema.Empty(204)],
+      error: [...errors, PreconditionFailed]
+    }).annotateMerge(
+      route("Write a file of any size; the old one stays until the last byte is on disk", {
+        right: "files",
+        audited: "file.write",
+        transfers: true
+      })
+    ),
+    HttpApiEndpoint.get("archive", "/servers/:server/files/archive", {
+      params,
+      query: {
+        path: filePaths("A file or folder; may be given more than once."),
+        format: oneOf(ArchiveFormat.literals, "The format; default `tar.zst`.")
+      },
+      success: bytes,
+      error: errors
+    }).annotateMerge(
+      route("Download files and folders as an archive", {
+        right: "browse",
+        audited: "file.read",
+        transfers: true
+      })
+    ),
+    HttpApiEndpoint.post("folder", "/servers/:server/files/folder", {
+      params,
+      payload: FolderRequest,
+      success: BulkOutcomes,
+      error: errors
+    }).annotateMerge(
+      route("Make a folder, and the missing ones above it", {
+        right: "files",
+        audited: "file.folder",
+        longestWait: 570
+      })
+    ),
+    HttpApiEndpoint.post("move", "/servers/:server/files/move", {
+      params,
+      payload: MoveRequest,
+      success: BulkOutcomes,
+      error: errors
+    }).annotateMerge(
+      route("Move and rename files and folders", { right: "files", audited: "file.move", longestWait: 570 })
+    ),
+    HttpApiEndpoint.post("copy", "/servers/:server/files/copy", {
+      params,
+      payload: CopyRequest,
+      success: BulkOutcomes,
+      error: errors
+    }).annotateMerge(
+      route("Copy files and folders", { right: "files", audited: "file.copy", longestWait: 570 })
+    ),
+    HttpApiEndpoint.post("delete", "/servers/:server/files/delete", {
+      params,
+      payload: DeleteRequest,
+      success: BulkOutcomes,
+      error: errors
+    }).annotateMerge(
+      route("Delete files, and folders with all that is in them", {
+        right: "files",
+        audited: "file.delete",
+        longestWait: 570
+      })
+    ),
+    HttpApiEndpoint.post("mode", "/servers/:server/files/mode", {
+      params,
+      payload: ModeRequest,
+      success: BulkOutcomes,
+      error: errors
+    }).annotateMerge(
+      route("Set the permissions of files", { right: "files", audited: "file.mode", longestWait: 570 })
+    ),
+    HttpApiEndpoint.get("search", "/servers/:server/files/search", {
+      params,
+      query: {
+        path: filePath("The folder; default `/`."),
+        name: shortText(1024, "A glob of names: `*` and `?`."),
+        text: shortText(1024, "A literal text in the files."),
+        case: flag("`true`: upper and lower case differ in `text`; default `false`."),
+        limit: numberBetween(1, 1000, "At most this many matches; default 100.")
+      },
+      success: Schema.Array(FileMatch),
+      error: errors
+    }).annotateMerge(
+      route(
+        "Find files by name and by text; X-Muster-Incomplete: true says that a limit of time, files or bytes ended the search",
+        { right: "browse", audited: "file.read" }
+      )
+    ),
+    HttpApiEndpoint.get("diff", "/servers/:server/files/diff", {
+      params,
+      success: Schema.Array(FileDifference),
+      error: errors
+    }).annotateMerge(route("The paths at which the server differs from its base", { right: "browse" })),
+    HttpApiEndpoint.post("writeToMany", "/files", {
+      payload: WriteToMany,
+      success: BulkOutcomes,
+      error: errors
+    }).annotateMerge(
+      route("Write one file to all selected servers", {
+        right: "files",
+        audited: "file.write",
+        longestWait: 570,
+        largeBody: LARGEST_BODY
+      })
+    )
+  )
+  .middleware(ReadableServers)
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Files" })) {}

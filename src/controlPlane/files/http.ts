@@ -1,0 +1,179 @@
+import { Effect, Stream } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
+import { describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
+import { InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
+import { type ArchiveFormat, type FileChange, isWithin } from "../../contract/domain/Files.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import { handlersOf } from "../../shared/net/requestServices.ts"
+import { respondWith } from "../http/conditional.ts"
+import { CurrentPrincipal, ServerAccess } from "../http/Principal.ts"
+import { linkOf, pageAfter } from "../http/requestUrl.ts"
+import { requirePath } from "../http/rights.ts"
+import { makeBulk } from "../servers/ServerManager.ts"
+import { makeRead, makeWrite } from "./content.ts"
+import { makeNodeAccess } from "./nodeAccess.ts"
+import { attachment, OCTETS } from "./ranges.ts"
+
+const ENTRIES = 1000
+const MATCHES = 100
+
+const missing = (field: string) =>
+  new InvalidRequest({
+    detail: `query field ${field}: missing`,
+    hint: `Send the path as ${field}=/plugins/x.jar.`
+  })
+
+const required = (path = "") => (path === "" ? Effect.fail(missing("path")) : Effect.succeed(path))
+
+const orRoot = (path: string | undefined) => (path === undefined || path === "" ? "/" : path)
+
+/** @error InvalidRequest two changes have one path, and so one outcome */
+const checkDistinct = (paths: ReadonlyArray<string>) => {
+  const seen = new Set<string>()
+  const twice = paths.find((path) => seen.size === seen.add(path).size)
+  return twice === undefined
+    ? Effect.void
+    : Effect.fail(
+        new InvalidRequest({ detail: `body: ${twice} is there twice`, hint: "Name each path once." })
+      )
+}
+
+/** Returns the name of an archive: that of its only folder or file. */
+const archiveName = (id: ServerId, paths: ReadonlyArray<string>, format: ArchiveFormat) => {
+  const name = paths.length === 1 ? paths[0]?.split("/").at(-1) : undefined
+  return `${name === undefined || name === "" ? id : name}.${format}`
+}
+
+/** Handlers of the routes of files (spec 10.3). */
+export const FilesHandlers = handlersOf(
+  ApplicationApi,
+  "files",
+  Effect.fn(function* (handlers) {
+    const nodes = yield* makeNodeAccess
+    const servers = yield* ServerAccess
+    const bulk = yield* makeBulk
+    const read = makeRead(nodes)
+    const write = makeWrite(nodes)
+    const { on } = nodes
+
+    /** Makes changes; the caller must reach all of their paths. */
+    const change = Effect.fnUntraced(function* (id: ServerId, changes: ReadonlyArray<FileChange>) {
+      const paths = changes.flatMap((one) => ("from" in one ? [one.from, one.path] : [one.path]))
+      yield* Effect.forEach(paths, requirePath, { discard: true })
+      yield* checkDistinct(changes.map(({ path }) => path))
+      yield* describeAudit({ paths: paths })
+      return yield* nodes.change(id, changes)
+    })
+
+    return handlers.handleAll({
+      list: Effect.fnUntraced(function* ({ params: { server: id }, query, request }) {
+        const path = orRoot(query.path)
+        yield* requirePath(path)
+        const page = pageAfter(query, ENTRIES)
+        const sizes = query.include?.includes("size") === true
+        const { entries, next } = yield* on(id, (files) => files.list(id, { path, sizes, ...page }))
+        return yield* respondWith(JSON.stringify(entries), linkOf(request.url, next))
+      }),
+      read: Effect.fnUntraced(function* ({ params, query, request }) {
+        return yield* read(params.server, yield* required(query.path), request)
+      }),
+      write: Effect.fnUntraced(function* ({ params, payload, query, request }) {
+        return yield* write(
+          params.server,
+          { path: yield* required(query.path), mode: query.mode },
+          request,
+          payload
+        )
+      }),
+      archive: Effect.fnUntraced(function* ({ params: { server: id }, query }) {
+        const paths = [query.path ?? []].flat().filter((path) => path !== "")
+        if (paths.length === 0) return yield* missing("path")
+        yield* Effect.forEach(paths, requirePath, { discard: true })
+        yield* describeAudit({ paths: paths })
+        const format = query.format === undefined || query.format === "" ? "tar.zst" : query.format
+        const bytes = yield* on(id, (files) => files.archive(id, { paths, format }))
+        return HttpServerResponse.stream(bytes, {
+          contentType: OCTETS,
+          headers: { "content-disposition": attachment(archiveName(id, paths, format)) }
+        })
+      }),
+      folder: ({ params, payload: { path } }) => change(params.server, [{ kind: "folder", path }]),
+      move: ({ params, payload: { moves, overwrite = "fail" } }) =>
+        change(
+          params.server,
+          moves.map(({ from, to }) => ({ kind: "move", from, path: to, overwrite }))
+        ),
+      copy: ({ params, payload: { copies, overwrite = "fail" } }) =>
+        change(
+          params.server,
+          copies.map(({ from, to }) => ({ kind: "copy", from, path: to, overwrite }))
+        ),
+      delete: ({ params, payload: { paths } }) =>
+        change(
+          params.server,
+          paths.map((path) => ({ kind: "delete", path }))
+        ),
+      mode: ({ params, payload: { mode, paths } }) =>
+        change(
+          params.server,
+          paths.map((path) => ({ kind: "mode", path, mode }))
+        ),
+      search: Effect.fnUntraced(function* ({ params: { server: id }, query }) {
+        const path = orRoot(query.path)
+        const { limit = "", name = "", text = "" } = query
+        yield* requirePath(path)
+        yield* text === "" ? withoutAudit : describeAudit({ paths: [path] })
+        const asked = {
+          path,
+          ...(name === "" ? {} : { name }),
+          ...(text === "" ? {} : { text }),
+          case_sensitive: query.case === true,
+          limit: limit === "" ? MATCHES : Number(limit)
+        }
+        const { incomplete, matches } = yield* on(id, (files) => files.search(id, asked))
+        return yield* respondWith(
+          JSON.stringify(matches),
+          incomplete ? { "x-muster-incomplete": "true" } : {}
+        )
+      }),
+      diff: Effect.fnUntraced(function* ({ params: { server: id } }) {
+        const folders = (yield* CurrentPrincipal)?.paths
+        const all = yield* on(id, (files) => files.diff(id))
+        return folders === undefined
+          ? all
+          : all.filter(({ path }) => folders.some((folder) => isWithin(folder, path)))
+      }),
+      writeToMany: Effect.fnUntraced(function* ({ payload: { content, from, path, selector } }) {
+        yield* requirePath(path)
+        yield* describeAudit({ paths: [path] })
+        const copied = Effect.fnUntraced(function* (
+          id: ServerId,
+          source: { readonly server_id: ServerId; readonly path: string }
+        ) {
+          const { entry, etag } = yield* on(source.server_id, (files) =>
+            files.stat(source.server_id, source.path)
+          )
+          const bytes = yield* on(source.server_id, (files) =>
+            files.read(source.server_id, { path: source.path, etag })
+          )
+          return yield* on(id, (files) => files.write(id, { path, size: entry.size }, bytes))
+        }, Effect.scoped)
+        if (from !== undefined) {
+          yield* requirePath(from.path)
+          if (!(yield* servers.mayRead(from.server_id)))
+            return yield* yield* servers.explained(from.server_id, NotFound.server(from.server_id))
+        }
+        const bytes = new TextEncoder().encode(content)
+        const outcomes = yield* bulk(selector, (id) =>
+          Effect.asVoid(
+            from === undefined
+              ? on(id, (files) => files.write(id, { path, size: bytes.length }, Stream.make(bytes)))
+              : copied(id, from)
+          )
+        )
+        return Object.fromEntries(outcomes)
+      })
+    })
+  })
+)

@@ -1,0 +1,104 @@
+/** Calls to the files of a server on its node, with the errors that callers get (spec 10.3). */
+import { Effect, Result } from "effect"
+import { RequestId } from "../../contract/domain/ApiError.ts"
+import {
+  Conflict,
+  Forbidden,
+  InsufficientStorage,
+  InvalidRequest,
+  NodeFailure,
+  NotFound,
+  PreconditionFailed,
+  RangeNotSatisfiable
+} from "../../contract/domain/errors.ts"
+import type { FileChange } from "../../contract/domain/Files.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
+import type { BulkOutcomes } from "../../contract/domain/Selector.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { FileError, FileRefused, NodeFiles } from "../../contract/nodeApi/NodeFiles.ts"
+import type { BulkFailure } from "../servers/ServerManager.ts"
+import { makeNodeCalls, makeNodeErrors } from "../servers/state/nodeCalls.ts"
+
+const ofRefusal = ({ detail, hint, status }: FileRefused) => {
+  switch (status) {
+    case 403:
+      return new Forbidden({ detail, hint })
+    case 404:
+      return new NotFound({ detail, hint })
+    case 409:
+      return new Conflict({ detail, hint })
+    case 412:
+      return new PreconditionFailed({ detail, hint })
+    case 416:
+      return new RangeNotSatisfiable({ detail, hint })
+    case 422:
+      return new InvalidRequest({ detail, hint })
+    case 507:
+      return new InsufficientStorage({ detail, hint })
+  }
+}
+
+/** The refusal of a condition or a range that the call did not have. */
+export const unasked = ({ detail, hint }: PreconditionFailed | RangeNotSatisfiable) =>
+  Effect.fail(new NodeFailure({ detail, hint }))
+
+/** The files of servers, wherever these are. */
+export const makeNodeAccess = Effect.gen(function* () {
+  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { failWith } = yield* makeNodeErrors
+
+  /** Calls the node of a server, with conditions and ranges. @error Conflict the server migrates */
+  const onContent = Effect.fnUntraced(function* <A, R>(
+    id: ServerId,
+    use: (files: NodeFiles, record: ServerRecord) => Effect.Effect<A, FileError, R>
+  ) {
+    const record = yield* recordOf(id)
+    yield* refuseMoving(id)
+    const result = yield* call(record, ({ access }) =>
+      use(access, record).pipe(
+        Effect.map((value): Result.Result<A, FileRefused> => Result.succeed(value)),
+        Effect.catchTag("FileRefused", (refusal) => Effect.succeed(Result.fail(refusal)))
+      )
+    )
+    return Result.isSuccess(result) ? result.success : yield* ofRefusal(result.failure)
+  })
+
+  /** Calls the node of a server. @error Conflict the server migrates */
+  const on = <A, R>(
+    id: ServerId,
+    use: (files: NodeFiles, record: ServerRecord) => Effect.Effect<A, FileError, R>
+  ) => Effect.catchTags(onContent(id, use), { PreconditionFailed: unasked, RangeNotSatisfiable: unasked })
+
+  /** Makes changes in order; returns the outcome of each by its path. */
+  const change = Effect.fnUntraced(function* (id: ServerId, changes: ReadonlyArray<FileChange>) {
+    const request_id = (yield* RequestId) ?? ""
+    const outcomeOf = (
+      record: ServerRecord,
+      error: FileError | undefined
+    ): Effect.Effect<BulkOutcomes[string]> => {
+      if (error === undefined) return Effect.succeed({ status: 200 })
+      const failure: Effect.Effect<BulkFailure> =
+        error._tag === "FileRefused" ? Effect.succeed(ofRefusal(error)) : Effect.flip(failWith(record, error))
+      return Effect.map(failure, ({ code, detail, hint, status }) => ({
+        code,
+        status,
+        detail,
+        hint,
+        request_id
+      }))
+    }
+    const outcomes = yield* on(id, (files, record) =>
+      Effect.flatMap(files.change(id, changes), (refusals) =>
+        Effect.forEach(refusals, (error) => outcomeOf(record, error))
+      )
+    )
+    return Object.fromEntries(
+      outcomes.flatMap((outcome, index) => {
+        const made = changes[index]
+        return made === undefined ? [] : [[made.path, outcome] as const]
+      })
+    )
+  })
+
+  return { on, onContent, change } as const
+})
