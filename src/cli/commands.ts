@@ -8,6 +8,7 @@ const others = {
   serve: Effect.promise(() => import("./serve.ts").then(({ serve }) => serve)),
   node: Effect.promise(() => import("./node.ts").then(({ node }) => node)),
   servers: Effect.promise(() => import("./servers/servers.ts").then(({ servers }) => servers)),
+  files: Effect.promise(() => import("./files/files.ts").then(({ files }) => files)),
   events: Effect.promise(() => import("./events.ts").then(({ events }) => events)),
   nodes: Effect.promise(() => import("./nodes/nodes.ts").then(({ nodes }) => nodes)),
   blueprints: Effect.promise(() =>

@@ -6,7 +6,7 @@ import { type Calls, makeCalls } from "./calls.ts"
 import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { follow, list } from "./follow.ts"
 import { accept } from "./responses.ts"
-import { download, upload } from "./transfer.ts"
+import { download, folder, upload } from "./transfer.ts"
 import { waitUntil } from "./waitUntil.ts"
 
 export interface ClientOptions {
@@ -34,6 +34,7 @@ export interface MusterClientShape extends Calls {
   readonly waitUntil: ReturnType<typeof waitUntil>
   readonly console: (server: ServerId | string) => Effect.Effect<Console, ConsoleError, Scope.Scope>
   readonly download: ReturnType<typeof download>
+  readonly folder: ReturnType<typeof folder>
   readonly upload: ReturnType<typeof upload>
 }
 
@@ -52,6 +53,7 @@ export const makeClient = Effect.fnUntraced(function* (
     waitUntil: waitUntil(calls),
     console: (server) => Effect.provideService(console(server), Socket.WebSocketConstructor, constructor),
     download: download(http),
+    folder: folder(calls),
     upload: upload(http)
   }
 })

@@ -3,6 +3,7 @@ export { ApplicationApi } from "../contract/api/ApplicationApi.ts"
 export { CreationPlan } from "../contract/api/ServersGroup.ts"
 export { BlueprintView, DefinitionWarning, SourceView } from "../contract/domain/Blueprint.ts"
 export * from "../contract/domain/errors.ts"
+export { FileDifference, FileEntry, FileMatch } from "../contract/domain/Files.ts"
 export { NodeId, ServerId } from "../contract/domain/Id.ts"
 export { MigrationProgress } from "../contract/domain/Migration.ts"
 export { Node, NodeDetail } from "../contract/domain/Node.ts"
@@ -16,6 +17,7 @@ export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } 
 export { type ClientOptions, MusterClient } from "./MusterClient.ts"
 export type {
   DownloadOptions,
+  FolderOptions,
   TransferError,
   TransferProgress,
   TransferredFile,

@@ -4,6 +4,7 @@ import { HttpClientError } from "effect/http"
 import type { HttpApiClient, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import type { CreationPlan } from "../contract/api/ServersGroup.ts"
 import { whyNoAnswer } from "../contract/api/transport.ts"
+import type { FileEntry } from "../contract/domain/Files.ts"
 import type { ServerId } from "../contract/domain/Id.ts"
 import type { Server } from "../contract/domain/Server.ts"
 import type { Creation, DryRun } from "./calls.ts"
@@ -11,13 +12,20 @@ import { type EndpointsOf, mapCalls, type NamedGroup, type RequestOf, type TopLe
 import type { Change, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 import { makeClient, Platform } from "./MusterClient.ts"
 import { isTransient } from "./responses.ts"
-import type { DownloadOptions, UploadOptions } from "./transfer.ts"
+import type { DownloadOptions, FolderOptions, UploadOptions } from "./transfer.ts"
 import type { WaitOptions, WaitState } from "./waitUntil.ts"
 
+export type { FileEntry } from "../contract/domain/Files.ts"
 export { NodeId, ServerId } from "../contract/domain/Id.ts"
 export type { Server } from "../contract/domain/Server.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
-export type { DownloadOptions, TransferProgress, TransferredFile, UploadOptions } from "./transfer.ts"
+export type {
+  DownloadOptions,
+  FolderOptions,
+  TransferProgress,
+  TransferredFile,
+  UploadOptions
+} from "./transfer.ts"
 export type { WaitOptions, WaitState } from "./waitUntil.ts"
 
 /** A call that failed. It has the fields of an error body (spec 1.4). */
@@ -168,6 +176,12 @@ export type Muster = PlainCalls & {
     path: string,
     options?: DownloadOptions & CallOptions
   ) => AsyncIterable<Uint8Array>
+  /** Lists a folder by name, page by page. */
+  readonly folder: (
+    server: ServerId | string,
+    path: string,
+    options?: FolderOptions & CallOptions
+  ) => AsyncIterable<FileEntry>
   /** Writes a file. A function makes its contents anew for each attempt. */
   readonly upload: (
     server: ServerId | string,
@@ -188,7 +202,7 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
   const client = Effect.runSync(
     makeClient({ baseUrl: options.baseUrl, key: Redacted.make(options.key) }).pipe(Effect.provide(Platform))
   )
-  const { console, download, follow, list, upload, waitUntil, ...calls } = client
+  const { console, download, folder, follow, list, upload, waitUntil, ...calls } = client
   const own = {
     list: (wanted?: ListOptions, call?: CallOptions) => run(list(wanted), call),
     follow: ({ signal, ...wanted }: FollowOptions & CallOptions = {}) =>
@@ -203,6 +217,11 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
       path: string,
       { signal, ...wanted }: DownloadOptions & CallOptions = {}
     ) => iterate(download(server, path, wanted), signal === undefined ? {} : { signal }),
+    folder: (
+      server: ServerId | string,
+      path: string,
+      { signal, ...wanted }: FolderOptions & CallOptions = {}
+    ) => iterate(folder(server, path, wanted), signal === undefined ? {} : { signal }),
     upload: (
       server: ServerId | string,
       path: string,

@@ -1,5 +1,5 @@
-/** Contents of files, in both directions, whose connections may break (spec 10.3). */
-import { type Duration, Effect, Schedule, Schema, Stream } from "effect"
+/** Folders, and contents of files in both directions, whose connections may break (spec 10.3). */
+import { type Duration, Effect, Option, Schedule, Schema, Stream } from "effect"
 import {
   HttpBody,
   type HttpClient,
@@ -24,8 +24,9 @@ import {
   Unauthorized,
   Unavailable
 } from "../contract/domain/errors.ts"
-import type { ServerId } from "../contract/domain/Id.ts"
+import { ServerId } from "../contract/domain/Id.ts"
 import { backoff, makePause } from "../shared/work/backoff.ts"
+import type { Calls } from "./calls.ts"
 import { isTransient, unexpected } from "./responses.ts"
 
 /** Why the service refuses a transfer. */
@@ -223,6 +224,35 @@ export const download =
           Stream.catchIf(mayResume, () => (isWhole() ? Stream.empty : Stream.fromEffectDrain(pause))),
           Stream.repeat(Schedule.while(Schedule.forever, () => Effect.succeed(!isDone)))
         )
+      })
+    )
+
+export interface FolderOptions {
+  /** Adds up the sizes of folders, within bounds; default: they are 0. */
+  readonly sizes?: boolean
+}
+
+const NEXT = /;\s*rel="?next"?/
+
+/** Lists a folder by name, page by page as the stream is read. */
+export const folder =
+  (calls: Calls) =>
+  (server: ServerId | string, path: string, { sizes = false }: FolderOptions = {}) =>
+    Stream.paginate(
+      "",
+      Effect.fnUntraced(function* (after: string) {
+        const [entries, response] = yield* calls.files.list({
+          params: { server: ServerId.make(server) },
+          query: {
+            path,
+            ...(after === "" ? {} : { after }),
+            ...(sizes ? { include: "size" } : {})
+          },
+          responseMode: "decoded-and-response"
+        })
+        const last = entries.at(-1)
+        const hasNext = last !== undefined && NEXT.test(response.headers.link ?? "")
+        return [entries, hasNext ? Option.some(last.name) : Option.none()] as const
       })
     )
 

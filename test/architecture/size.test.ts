@@ -7,8 +7,8 @@ import { root, textOf } from "../support/docs.ts"
 const budgets: Record<string, number> = {
   src: 71,
   "src/app": 2098,
-  "src/cli": 6112,
-  "src/client": 1468,
+  "src/cli": 7325,
+  "src/client": 1521,
   "src/contract": 7795,
   "src/controlPlane/audit": 224,
   "src/controlPlane/blueprints": 4587,

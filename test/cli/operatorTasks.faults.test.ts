@@ -13,6 +13,7 @@ import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { databaseEnv } from "../support/testDatabase.ts"
+import { done, environment, onTerminal, onTerminalWith, refused, run, started } from "./support.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
@@ -41,49 +42,6 @@ const demo = Muster.layer(
   },
   { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26200-26299", MUSTER_WEBHOOK_ALLOW_PRIVATE: "true" }
 )
-
-const environment = Effect.map(Muster, ({ key, url }) => ({ MUSTER_URL: url, MUSTER_API_KEY: key }))
-
-/** Runs a command against the service of the tests. */
-const run = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
-  return yield* muster(args, yield* environment)
-})
-
-/** Runs a command that must succeed, and returns its standard output. */
-const done = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
-  const { code, stderr, stdout } = yield* run(...args)
-  assert.strictEqual(code, 0, `muster ${args.join(" ")}: ${stderr}`)
-  return stdout.trimEnd()
-})
-
-/** Runs a command that must end with a status, and returns its standard error. */
-const refused = Effect.fnUntraced(function* (status: number, ...args: ReadonlyArray<string>) {
-  const { code, stderr, stdout } = yield* run(...args)
-  assert.deepStrictEqual([code, stdout], [status, ""], `muster ${args.join(" ")}: ${stderr}`)
-  return stderr.trimEnd()
-})
-
-/** Starts a command that runs until a signal. */
-const started = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
-  return yield* startChild([process.execPath, join(root, "dist/main.js"), ...args], {
-    cwd: root,
-    env: { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null" }
-  })
-})
-
-/** Starts a command on a terminal of its own. */
-const onTerminalWith = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) => {
-  const command = [process.execPath, join(root, "dist/main.js"), ...args].join(" ")
-  return startChild(["script", "--quiet", "--return", "--command", command, "/dev/null"], {
-    cwd: root,
-    env: { ...env, XDG_CONFIG_HOME: "/dev/null", TERM: "xterm" }
-  })
-}
-
-/** Starts a command on a terminal of its own, against the service of the tests. */
-const onTerminal = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
-  return yield* onTerminalWith(yield* environment, ...args)
-})
 
 layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator tasks", (it) => {
   describe("spec 8", () => {

@@ -113,7 +113,7 @@ globalThis.use = async (options) => {
 }
 `
 
-const examples = ["create", "follow", "console", "promise"] as const
+const examples = ["create", "follow", "console", "files", "promise"] as const
 
 layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
   "npm pack -w muster-client",
@@ -180,6 +180,9 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
           const console = yield* start("console")
           assert.strictEqual(yield* console.exited("60 seconds"), 0, console.output())
           assert.include(console.stdout(), "hello")
+          const files = yield* start("files")
+          assert.strictEqual(yield* files.exited("60 seconds"), 0, files.output())
+          assert.match(files.stdout(), /^Welcome back\n\n[\s\S]*^motd\.txt 13$/m)
           const promise = yield* start("promise")
           assert.strictEqual(yield* promise.exited("60 seconds"), 0, promise.output())
           assert.match(promise.stdout(), /Z running\n[\s\S]*hello[\s\S]*\n404 server not found: nope GET /)

@@ -92,7 +92,8 @@ export const withProgress = <A, E, R>(use: (progress: Progress) => Effect.Effect
     const draw = Effect.map(elapsedMillis, (at) => {
       if (now.files === 0) return
       samples = sampled(samples, { at, done: now.done })
-      const width = (stderr.columns ?? WIDTH) - 1
+      // Some terminals say that they have no columns.
+      const width = (stderr.columns || WIDTH) - 1
       stderr.write(`${CLEAR}${progressText({ ...now, rate: rateOf(samples) }, width)}`)
     })
     if (isShown) {

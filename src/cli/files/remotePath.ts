@@ -1,8 +1,9 @@
 /** `SERVER:PATH`: a path in the files of a server, on the command line. */
 import { Effect, Result } from "effect"
-import { Argument } from "effect/cli"
+import { Argument, Flag } from "effect/cli"
 import { whyNoPath } from "../../contract/domain/Files.ts"
 import type { Server } from "../../contract/domain/Server.ts"
+import { switchFlag } from "../shared/command.ts"
 import { type CommandError, wrongUsage } from "../shared/failures.ts"
 import { serverNamed } from "../shared/named.ts"
 
@@ -49,6 +50,10 @@ export const remoteArguments = remoteArgument.pipe(Argument.atLeast(1))
 
 export const folderArgument = Argument.String("path").pipe(
   Argument.withDescription(`${MEANING}; SERVER alone is its whole folder`)
+)
+
+export const recursiveFlag = switchFlag("recursive", "Also folders, with all that they hold").pipe(
+  Flag.withAlias("r")
 )
 
 /** A path whose server exists. */

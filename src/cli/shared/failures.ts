@@ -163,6 +163,8 @@ const commands: Readonly<Record<string, string>> = {
   "POST /api/rollouts/:rollout/abort": "muster rollouts abort <rollout>",
   "GET /api/servers": "muster servers list",
   "PATCH /api/servers/:server": "muster servers patch <server>",
+  "GET /api/servers/:server/files": "muster files ls <server>",
+  "GET /api/servers/:server/files/archive": "muster files get <server>:<path> -r",
   "GET /api/servers/:server/install": "muster servers install-log <server>",
   "GET /api/servers/:server/install/logs": "muster servers install-log <server>",
   "GET /api/servers/:server/logs": "muster servers logs <server>",

@@ -197,7 +197,9 @@ const OF_PROXY = [502, 503, 504]
 /** Returns why a request got no response of the service, in a few words. */
 const whyUnreachable = (failure: HttpClientError.HttpClientError): string => {
   const { code, kind, message } = whyNoAnswer(failure)
-  if (failure.response !== undefined) return `a proxy responds with ${failure.response.status}`
+  const { response } = failure
+  if (response !== undefined && OF_PROXY.includes(response.status))
+    return `a proxy responds with ${response.status}`
   return kind === "tls" ? `TLS fails: ${code}: ${message}` : code || message || "no response"
 }
 
@@ -209,8 +211,9 @@ const hintOfSocket = (code: string): string =>
 
 const ofTransport = (failure: HttpClientError.HttpClientError, url: string): CommandError | undefined => {
   const { response } = failure
-  if (response !== undefined && !OF_PROXY.includes(response.status)) return undefined
   const { code, kind } = whyNoAnswer(failure)
+  // A code of the system: the connection broke while the response arrived.
+  if (response !== undefined && !OF_PROXY.includes(response.status) && code === "") return undefined
   const hint =
     socketPathOf(url) !== undefined
       ? hintOfSocket(code)

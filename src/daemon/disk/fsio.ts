@@ -126,11 +126,11 @@ export const mountsAt = Effect.fnUntraced(function* (path: string) {
 const BATCH = 1000
 
 /** Runs an effect for each entry, files before folders in each {@link BATCH}: folders may have millions of files. */
-export const forEachEntry = <E>(
+export const forEachEntry = <E, R = never>(
   path: string | Buffer,
-  use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E>,
+  use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E, R>,
   { folders = 1, others = 1 }: { readonly folders?: number; readonly others?: number } = {}
-): Effect.Effect<void, E | IoError> =>
+): Effect.Effect<void, E | IoError, R> =>
   Effect.acquireUseRelease(
     io(`read folder ${path}`, () => fs.opendir(path, OPEN_DIR)),
     (dir) =>

@@ -4,7 +4,7 @@ import { progressText, rateOf, sampled, sizeText } from "../../../src/cli/files/
 
 const MIB = 1024 ** 2
 
-describe("muster files: progress", () => {
+describe("spec 8.7: progress", () => {
   it("sizes have a unit and at most four digits", () => {
     for (const [bytes, text] of [
       [0, "0 B"],

@@ -1,0 +1,221 @@
+/** `muster files rm`, `mv`, `cp`, `mkdir` and `chmod`. */
+import { Array, Effect } from "effect"
+import { Argument, Flag } from "effect/cli"
+import { FileMode } from "../../contract/domain/Files.ts"
+import type { Server } from "../../contract/domain/Server.ts"
+import { command, switchFlag } from "../shared/command.ts"
+import { wrongUsage } from "../shared/failures.ts"
+import { ask } from "../shared/musterClient.ts"
+import { selectorFlag } from "../shared/named.ts"
+import { confirm, yesFlag } from "../shared/terminal.ts"
+import { isFolderAt } from "./entries.ts"
+import { reported, writeOnce, writeToMany } from "./outcomes.ts"
+import {
+  nameOf,
+  type Place,
+  pathIn,
+  placeOf,
+  placesOf,
+  readPath,
+  recursiveFlag,
+  remoteArguments
+} from "./remotePath.ts"
+
+/** Paths of one request (spec 10.3). */
+const CHUNK = 1000
+
+/** Runs an effect for the places of each server, as many as one request takes. */
+const forEachServer = <E, R>(
+  places: ReadonlyArray<Place>,
+  use: (server: Server["id"], paths: readonly [string, ...ReadonlyArray<string>]) => Effect.Effect<void, E, R>
+) =>
+  Effect.forEach(
+    Map.groupBy(places, ({ id }) => id),
+    ([id, its]) =>
+      Effect.forEach(
+        Array.chunksOf(
+          its.map(({ path }) => path),
+          CHUNK
+        ),
+        (paths) => (Array.isReadonlyArrayNonEmpty(paths) ? use(id, paths) : Effect.void),
+        { discard: true }
+      ),
+    { discard: true }
+  )
+
+/** @error CommandError a path is a folder, and `-r` is not given (usage) */
+const refuseFolders = Effect.fnUntraced(function* (places: ReadonlyArray<Place>, recursive: boolean) {
+  if (recursive) return
+  for (const place of places) {
+    if (place.isFolder || (yield* isFolderAt(place)))
+      return yield* wrongUsage(`${place.path} is a folder: add -r.`)
+  }
+})
+
+const NAMED = 5
+
+/** Names some paths for a question. */
+const namesOf = (places: ReadonlyArray<Place>): string => {
+  const names = places.slice(0, NAMED).map(({ id, path }) => `${id}:${path}`)
+  return `${names.join(", ")}${places.length > NAMED ? ` and ${places.length - NAMED} more` : ""}`
+}
+
+export const rm = command("rm", {
+  description: "Delete files, and folders with -r. A link itself is deleted, not what it points to.",
+  short: "Delete files and folders",
+  examples: {
+    "muster files rm lobby:/logs/old.log": "A file, after confirmation",
+    "muster files rm -r --yes k7f:/world k7f:/world_nether": "Folders, without a question"
+  },
+  input: { path: remoteArguments, recursive: recursiveFlag, yes: yesFlag },
+  *run({ path, recursive, yes }) {
+    const places = yield* placesOf(path)
+    if (places.some(({ path }) => path === "/"))
+      return yield* wrongUsage(
+        "The whole folder of a server stays: `muster servers reset <server>` empties it."
+      )
+    yield* refuseFolders(places, recursive)
+    yield* confirm(`Delete ${namesOf(places)}${recursive ? " with all that they hold" : ""}?`, yes)
+    yield* forEachServer(places, (server, paths) =>
+      Effect.flatMap(
+        ask((muster) => muster.files.delete({ params: { server }, payload: { paths } })),
+        (outcomes) => reported(outcomes, (path) => `${path} is deleted`)
+      )
+    )
+  }
+})
+
+const forceFlag = switchFlag("force", "Replace files that exist").pipe(Flag.withAlias("f"))
+
+const fromTo = Argument.String("path").pipe(
+  Argument.withDescription("SERVER:PATH..., then the new PATH; into a folder if it exists or ends with /"),
+  Argument.atLeast(2)
+)
+
+/** The sources of a move or a copy, and their target: `SERVER:PATH`, or `/PATH` of the same server. */
+const sourcesAndTarget = Effect.fnUntraced(function* (texts: ReadonlyArray<string>) {
+  const sources = yield* placesOf(texts.slice(0, -1))
+  const [first] = sources
+  const last = texts.at(-1) ?? ""
+  if (first === undefined) return yield* wrongUsage("Name SERVER:PATH and its new path.")
+  const target = last.startsWith("/") ? { id: first.id, ...(yield* readPath(last)) } : yield* placeOf(last)
+  return { sources, first, target }
+})
+
+/** Returns the new path of each source. */
+const targetsOfSources = Effect.fnUntraced(function* (sources: ReadonlyArray<Place>, target: Place) {
+  const isInto = target.isFolder || (yield* isFolderAt(target))
+  if (sources.length > 1 && !isInto)
+    return yield* wrongUsage(`${target.path} is no folder: write ${target.path}/ to make one.`)
+  return Array.map(sources, ({ path }) => ({
+    from: path,
+    to: isInto ? pathIn(target.path, nameOf(path)) : target.path
+  }))
+})
+
+export const mv = command("mv", {
+  description: "Move or rename files and folders of one server. What exists is replaced with --force only.",
+  short: "Move or rename files and folders",
+  examples: {
+    "muster files mv lobby:/config.yml /config.old.yml": "Rename a file",
+    "muster files mv lobby:/a.jar lobby:/b.jar lobby:/plugins/": "Into a folder"
+  },
+  input: { path: fromTo, force: forceFlag },
+  *run({ force, path }) {
+    const { sources, target } = yield* sourcesAndTarget(path)
+    if (sources.some(({ id }) => id !== target.id))
+      return yield* wrongUsage("Files move within one server: use `muster files cp`, then `rm`.")
+    const moves = yield* targetsOfSources(sources, target)
+    const overwrite = force ? ({ overwrite: "replace" } as const) : {}
+    const outcomes = yield* ask((muster) =>
+      muster.files.move({ params: { server: target.id }, payload: { moves, ...overwrite } })
+    )
+    yield* reported(outcomes, (to) => `moved to ${to}`)
+  }
+})
+
+/** Copies files to another server; the service reads and writes them. */
+const copyAcross = Effect.fnUntraced(function* (sources: ReadonlyArray<Place>, target: Place) {
+  const copies = yield* targetsOfSources(sources, target)
+  for (const [at, { from, to }] of copies.entries()) {
+    const source = sources[at]
+    if (source === undefined) continue
+    const outcomes = yield* writeOnce({ ids: [target.id] }, to, {
+      from: { server_id: source.id, path: from }
+    })
+    yield* reported(outcomes, () => `copied to ${to}`)
+  }
+})
+
+export const cp = command("cp", {
+  description:
+    "Copy files, and folders with -r, within a server. A file can also go to another server, where it replaces one, or to all servers that --selector finds.",
+  short: "Copy files and folders",
+  examples: {
+    "muster files cp -r lobby:/world /world.backup": "A folder of a server",
+    "muster files cp lobby:/ops.json k7f:/ops.json": "To another server",
+    "muster files cp lobby:/plugins/Chat.jar /plugins/ --selector label=game=lobby": "To many servers"
+  },
+  input: { path: fromTo, recursive: recursiveFlag, force: forceFlag, selector: selectorFlag, yes: yesFlag },
+  *run({ force, path, recursive, selector, yes }) {
+    const { first, sources, target } = yield* sourcesAndTarget(path)
+    const isAcross = selector.length > 0 || sources.some(({ id }) => id !== target.id)
+    if (isAcross && recursive)
+      return yield* wrongUsage(
+        "Folders are copied within one server: use `muster files get -r`, then `put -r`."
+      )
+    yield* refuseFolders(sources, recursive)
+    if (selector.length > 0) {
+      if (sources.length > 1) return yield* wrongUsage("--selector takes one file: SERVER:PATH PATH.")
+      const to = target.isFolder ? pathIn(target.path, nameOf(first.path)) : target.path
+      return yield* writeToMany(selector, to, { from: { server_id: first.id, path: first.path } }, yes)
+    }
+    if (isAcross) return yield* copyAcross(sources, target)
+    const copies = yield* targetsOfSources(sources, target)
+    const overwrite = force ? ({ overwrite: "replace" } as const) : {}
+    const outcomes = yield* ask((muster) =>
+      muster.files.copy({ params: { server: target.id }, payload: { copies, ...overwrite } })
+    )
+    yield* reported(outcomes, (to) => `copied to ${to}`)
+  }
+})
+
+export const mkdir = command("mkdir", {
+  description: "Make folders, and the missing ones above them.",
+  examples: {
+    "muster files mkdir lobby:/plugins/Chat": "A folder",
+    "muster files mkdir k7f:/a k7f:/b": "Several"
+  },
+  input: { path: remoteArguments },
+  *run({ path }) {
+    for (const { id, path: folder } of yield* placesOf(path)) {
+      const outcomes = yield* ask((muster) =>
+        muster.files.folder({ params: { server: id }, payload: { path: folder } })
+      )
+      yield* reported(outcomes, (made) => `${made} is made`)
+    }
+  }
+})
+
+const modeArgument = Argument.String("mode").pipe(
+  Argument.withDescription("Permissions in octal digits, such as 644 or 0755"),
+  Argument.withSchema(FileMode)
+)
+
+export const chmod = command("chmod", {
+  description: "Set the permissions of files and folders. Owners and special bits do not change.",
+  short: "Set permissions of files and folders",
+  examples: {
+    "muster files chmod 755 lobby:/start.sh": "A program",
+    "muster files chmod 0600 k7f:/ops.json k7f:/whitelist.json": "Several files"
+  },
+  input: { mode: modeArgument, path: remoteArguments },
+  *run({ mode, path }) {
+    yield* forEachServer(yield* placesOf(path), (server, paths) =>
+      Effect.flatMap(
+        ask((muster) => muster.files.mode({ params: { server }, payload: { paths, mode } })),
+        (outcomes) => reported(outcomes, (changed) => `${changed} has the mode ${mode}`)
+      )
+    )
+  }
+})

@@ -1,0 +1,206 @@
+/** `muster files cat` and `muster files edit`. */
+import { spawn } from "node:child_process"
+import { createHash } from "node:crypto"
+import { createReadStream } from "node:fs"
+import { mkdtemp, open, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as NodeSink from "@effect/platform-node/NodeSink"
+import * as NodeStream from "@effect/platform-node/NodeStream"
+import { Console, Effect, Result, Stream } from "effect"
+import { io } from "../../daemon/disk/fsio.ts"
+import { command, switchFlag } from "../shared/command.ts"
+import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
+import { ask, askStream } from "../shared/musterClient.ts"
+import { isInteractive, isTerminal, note, shown } from "../shared/terminal.ts"
+import { localName } from "./localNames.ts"
+import { nameOf, type Place, placeOf, placesOf, remoteArgument, remoteArguments } from "./remotePath.ts"
+
+/** Writes bytes to standard output as fast as its reader takes them. */
+export const toStandardOutput = NodeSink.fromWritable({
+  evaluate: () => process.stdout,
+  endOnDone: false,
+  onError: (cause) =>
+    new CommandError({ status: "failed", message: `cannot write to standard output: ${whyNoFile(cause)}` })
+})
+
+const isBinary = (bytes: Uint8Array): boolean => bytes.subarray(0, 8000).includes(0)
+
+/** Returns the text of a file without control of the terminal. @error CommandError it is no text (failed) */
+const forTerminal = <E, R>(path: string, bytes: Stream.Stream<Uint8Array, E, R>) => {
+  let isFirst = true
+  return bytes.pipe(
+    Stream.tap((chunk): Effect.Effect<void, CommandError> => {
+      const isRefused = isFirst && isBinary(chunk)
+      isFirst = false
+      return isRefused ? Effect.fail(binary(path)) : Effect.void
+    }),
+    Stream.decodeText,
+    Stream.map(shown)
+  )
+}
+
+const binary = (path: string) =>
+  new CommandError({
+    status: "failed",
+    message: `${path} is no text: add --force to print it on the terminal, or redirect the output to a file.`
+  })
+
+export const cat = command("cat", {
+  description:
+    "Print files to standard output. On a terminal, a file that is no text is refused, and control characters of a text are left out.",
+  short: "Print files",
+  examples: {
+    "muster files cat lobby:server.properties": "A file",
+    "muster files cat lobby:/logs/latest.log | grep WARN": "Into another program"
+  },
+  input: {
+    path: remoteArguments,
+    force: switchFlag("force", "Print files as they are to a terminal, too")
+  },
+  *run({ force, path }) {
+    for (const place of yield* placesOf(path)) {
+      const bytes = askStream((muster) => muster.download(place.id, place.path))
+      const printed = isTerminal() && !force ? forTerminal(place.path, bytes) : bytes
+      yield* Stream.run(printed, toStandardOutput)
+    }
+  }
+})
+
+const DEFAULT_EDITOR = "vi"
+
+/** Runs the editor of the user on a file. It has the terminal for itself: Ctrl-C is a key there. */
+const runEditor = Effect.fnUntraced(function* (editor: string, file: string) {
+  const before = process.listeners("SIGINT")
+  const ignore = () => {}
+  yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      process.removeAllListeners("SIGINT")
+      process.on("SIGINT", ignore)
+    }),
+    () =>
+      Effect.sync(() => {
+        process.off("SIGINT", ignore)
+        for (const listener of before) process.on("SIGINT", listener)
+      })
+  )
+  return yield* Effect.callback<string, CommandError>((resume) => {
+    // The variable may have options, as in `code --wait`.
+    const child = spawn("/bin/sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" })
+    child.once("error", (cause) =>
+      resume(Effect.fail(new CommandError({ status: "failed", message: `cannot run ${editor}: ${cause}` })))
+    )
+    child.once("close", (code, signal) => resume(Effect.succeed(code === 0 ? "" : `${signal ?? code}`)))
+    return Effect.sync(() => child.kill())
+  })
+}, Effect.scoped)
+
+const digestOf = (file: string) =>
+  readLocal(file).pipe(
+    Stream.runFold(
+      () => createHash("sha256"),
+      (hash, chunk) => hash.update(chunk)
+    ),
+    Effect.map((hash) => hash.digest("hex"))
+  )
+
+/** Makes a file of this user only. It is removed with its folder, unless an edited copy stays. */
+const editedFile = (name: string, stays: () => boolean) =>
+  Effect.acquireRelease(
+    io("make a folder for the edited file", () => mkdtemp(join(tmpdir(), "muster-edit-"))),
+    (folder) => (stays() ? Effect.void : Effect.promise(() => rm(folder, { recursive: true, force: true })))
+  ).pipe(Effect.map((folder) => join(folder, name)))
+
+/** Reads a file into `file`; returns its tag, unless it does not exist. */
+const fetchInto = Effect.fnUntraced(function* ({ id, path }: Place, file: string) {
+  let etag: string | undefined
+  const onStart = (started: { readonly etag: string }) => {
+    etag = started.etag
+  }
+  const handle = yield* Effect.acquireRelease(
+    io(`create ${file}`, () => open(file, "wx", 0o600)),
+    (handle) => Effect.promise(() => handle.close())
+  )
+  yield* Stream.runForEach(
+    askStream((muster) => muster.download(id, path, { onStart })),
+    (chunk) => io(`write ${file}`, () => handle.appendFile(chunk))
+  ).pipe(
+    Effect.catchIf(
+      (error) => error._tag === "CommandError" && error.status === "notFound",
+      () => note(`${path} does not exist yet: it is made once the editor has saved something.`)
+    )
+  )
+  return etag
+}, Effect.scoped)
+
+const readLocal = (file: string) =>
+  NodeStream.fromReadable<Uint8Array, CommandError>({
+    evaluate: () => createReadStream(file),
+    onError: (cause) =>
+      new CommandError({ status: "failed", message: `cannot read ${file}: ${whyNoFile(cause)}` })
+  })
+
+/** Writes the edited copy unless the file has changed since it was read. */
+const storeEdited = ({ id, path }: Place, file: string, etag: string | undefined) =>
+  ask((muster) =>
+    muster
+      .upload(id, path, readLocal(file), etag === undefined ? { ifNoneMatch: "*" } : { ifMatch: etag })
+      .pipe(
+        Effect.catchTag("PreconditionFailed", () =>
+          Effect.fail(
+            new CommandError({
+              status: "refused",
+              message: `${path} was changed meanwhile, and is not overwritten.`
+            })
+          )
+        )
+      )
+  )
+
+const editPlace = Effect.fnUntraced(function* (place: Place, editor: string) {
+  const name = nameOf(place.path)
+  const local = localName(name)
+  let isKept = false
+  const file = yield* editedFile(Result.isSuccess(local) ? local.success.toString() : "file", () => isKept)
+  const etag = yield* fetchInto(place, file)
+  const before = yield* digestOf(file)
+  const ended = yield* runEditor(editor, file)
+  const isSame = (yield* digestOf(file)) === before
+  if (ended === "" && isSame) return yield* note(`${place.path} is unchanged.`)
+  isKept = !isSame
+  const copy = isSame ? "" : ` The edited copy is ${file}.`
+  if (ended !== "") {
+    return yield* new CommandError({
+      status: "failed",
+      message: `the editor ended with ${ended}: ${place.path} is unchanged.${copy}`
+    })
+  }
+  const stored = yield* Effect.mapError(
+    storeEdited(place, file, etag),
+    ({ message, status }) => new CommandError({ status, message: `${message}${copy}` })
+  )
+  isKept = false
+  yield* Console.log(`${place.path} is ${stored.created ? "made" : "changed"}`)
+}, Effect.scoped)
+
+export const edit = command("edit", {
+  description:
+    "Open a file in the editor of $VISUAL or $EDITOR (vi), and write it back. A file that changed meanwhile is not overwritten: the command ends with 2 and says where the edited copy is. A file that does not exist is made.",
+  short: "Open a file in an editor",
+  examples: {
+    "muster files edit lobby:server.properties": "With the editor of $EDITOR",
+    "EDITOR='code --wait' muster files edit k7f:/plugins/Chat/config.yml": "With another one"
+  },
+  input: { path: remoteArgument },
+  *run({ path }) {
+    const { EDITOR = "", VISUAL = "" } = process.env
+    const editor = VISUAL || EDITOR
+    if (editor === "" && !isInteractive())
+      return yield* wrongUsage(
+        "There is no terminal for vi: set EDITOR, or use `muster files get` and `put`."
+      )
+    const place = yield* placeOf(path)
+    if (place.isFolder) return yield* wrongUsage(`${place.path} is a folder: name a file.`)
+    yield* editPlace(place, editor || DEFAULT_EDITOR)
+  }
+})

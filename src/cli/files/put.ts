@@ -1,0 +1,256 @@
+/** `muster files put`. */
+import type { Dirent } from "node:fs"
+import { createReadStream } from "node:fs"
+import * as fs from "node:fs/promises"
+import { basename, resolve } from "node:path"
+import * as NodeStream from "@effect/platform-node/NodeStream"
+import { Effect, Stream } from "effect"
+import { Argument } from "effect/cli"
+import { shownName } from "../../contract/domain/Files.ts"
+import { forEachEntry, io } from "../../daemon/disk/fsio.ts"
+import { command } from "../shared/command.ts"
+import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
+import { ask } from "../shared/musterClient.ts"
+import { selectorFlag } from "../shared/named.ts"
+import { yesFlag } from "../shared/terminal.ts"
+import { isFolderAt } from "./entries.ts"
+import { within } from "./localNames.ts"
+import { makeFolder, writeToMany } from "./outcomes.ts"
+import { withProgress } from "./progress.ts"
+import { type Place, pathIn, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
+import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
+
+const STANDARD_INPUT = "-"
+
+/** Bytes that are read from a file at a time. */
+const CHUNK = 256 * 1024
+
+const cannotRead = (path: string | Buffer) => (cause: unknown) =>
+  new CommandError({ status: "failed", message: `cannot read ${path}: ${whyNoFile(cause)}` })
+
+/** Reads the bytes that a file had when it was looked at: a log may grow meanwhile. */
+const bytesOfFile = (path: string | Buffer, size: number): Stream.Stream<Uint8Array, CommandError> =>
+  size === 0
+    ? Stream.empty
+    : NodeStream.fromReadable<Uint8Array, CommandError>({
+        evaluate: () => createReadStream(path, { end: size - 1, highWaterMark: CHUNK }),
+        onError: cannotRead(path)
+      })
+
+const standardInput = NodeStream.fromReadable<Uint8Array, CommandError>({
+  evaluate: () => process.stdin,
+  onError: cannotRead("standard input")
+})
+
+interface Source {
+  readonly bytes: Stream.Stream<Uint8Array, CommandError>
+  readonly size?: number
+  readonly mode?: string
+  /** Whether the bytes can be read again, after a break. */
+  readonly isRepeatable: boolean
+}
+
+const permissionsOf = (mode: number): string => (mode & 0o777).toString(8).padStart(4, "0")
+
+/**
+ * Sends one file. A resumable upload can take the place of this request: its caller knows the bytes, their number, and
+ * that they can be read again.
+ */
+const send = (
+  { id, path }: Place,
+  { bytes, isRepeatable, mode, size }: Source,
+  moved: (bytes: number) => void
+) =>
+  ask((muster) => {
+    let before = 0
+    let runs = 0
+    const once = Stream.suspend(() => (++runs > 1 && !isRepeatable ? Stream.fail(cannotRepeat(path)) : bytes))
+    return muster.upload(id, path, once, {
+      ...(mode === undefined ? {} : { mode }),
+      ...(size === undefined ? {} : { size }),
+      onProgress: ({ done }) => {
+        moved(done - before)
+        before = done
+      }
+    })
+  })
+
+const cannotRepeat = (path: string) =>
+  new CommandError({
+    status: "unreachable",
+    message: `the connection broke, and standard input cannot be read again: ${path} is as it was before.`
+  })
+
+const sourceOf = (
+  path: string | Buffer,
+  { mode, size }: { readonly mode: number; readonly size: number }
+): Source => ({
+  bytes: bytesOfFile(path, size),
+  size,
+  mode: permissionsOf(mode),
+  isRepeatable: true
+})
+
+const typeOf = (entry: Dirent<Buffer>): string =>
+  entry.isSymbolicLink() ? "a link, which is not followed" : "a pipe, a socket or a device"
+
+/** Uploads what is in a folder: four files at a time, then its folders. A folder without files is made. */
+const putFolder = Effect.fnUntraced(function* (
+  local: Buffer,
+  place: Place,
+  batch: Batch
+): Effect.fn.Return<void, TransferFailure, Needs> {
+  let isMade = false
+  const use = Effect.fnUntraced(function* (entry: Dirent<Buffer>) {
+    const from = within(local, entry.name)
+    const path = pathIn(place.path, shownName(entry.name))
+    const into = { ...place, path }
+    if (entry.isDirectory()) {
+      isMade = true
+      return yield* putFolder(from, into, batch)
+    }
+    if (!entry.isFile()) return yield* batch.skipped(from.toString(), typeOf(entry))
+    isMade = true
+    yield* batch.tried(from.toString(), ({ begin, moved }) => {
+      begin(path)
+      return Effect.flatMap(
+        io(`read ${from}`, () => fs.lstat(from)),
+        (found) => send(into, sourceOf(from, found), moved)
+      )
+    })
+  })
+  yield* Effect.catchTag(forEachEntry(local, use, { others: 4 }), "IoError", (error) =>
+    error.code === "ENOSPC" ? Effect.fail(error) : batch.failed(local.toString(), error.message)
+  )
+  if (isMade) return
+  yield* Effect.catchIf(
+    makeFolder(place.id, place.path),
+    ({ status }) => status !== "unreachable",
+    ({ message }) => batch.failed(local.toString(), message)
+  )
+})
+
+const lookAt = (path: string) =>
+  Effect.mapError(
+    io(`read ${path}`, () => fs.stat(path)),
+    ({ message }) => new CommandError({ status: "failed", message })
+  )
+
+/** `folder/.` means what is in the folder. */
+const meansContents = (local: string): boolean => /(?:^|\/)\.\/?$/.test(local)
+
+/** Returns the path into which a local file or folder goes; `isInto`: the target is a folder that exists. */
+const pathFor = (local: string, { path }: Place, isInto: boolean): string =>
+  isInto && !meansContents(local) ? pathIn(path, shownName(Buffer.from(basename(resolve(local))))) : path
+
+const putAll = Effect.fnUntraced(function* (
+  locals: ReadonlyArray<string>,
+  target: Place,
+  recursive: boolean
+) {
+  const isInto = target.isFolder || (yield* isFolderAt(target))
+  if (locals.length > 1 && !isInto) {
+    return yield* wrongUsage(`${target.path} is no folder: write ${target.path}/ to make one.`)
+  }
+  const found = yield* Effect.forEach(locals, (local) =>
+    Effect.map(lookAt(local), (stats) => ({ local, stats }))
+  )
+  const wrong = found.find(({ stats }) => !(stats.isFile() || (recursive && stats.isDirectory())))
+  if (wrong !== undefined) {
+    const what = wrong.stats.isDirectory() ? "a folder: add -r" : "neither a file nor a folder"
+    return yield* wrongUsage(`${wrong.local} is ${what}.`)
+  }
+  const [only] = found
+  if (only !== undefined && found.length === 1 && only.stats.isFile()) {
+    const place = { ...target, path: pathFor(only.local, target, isInto) }
+    return yield* withProgress((progress) => {
+      progress.begin(place.path, only.stats.size)
+      return send(place, sourceOf(only.local, only.stats), progress.moved)
+    })
+  }
+  yield* inBatch("uploaded", (batch) =>
+    Effect.forEach(
+      found,
+      ({ local, stats }) => {
+        const place = { ...target, path: pathFor(local, target, isInto) }
+        if (stats.isDirectory()) return putFolder(Buffer.from(local), place, batch)
+        return batch.tried(local, ({ begin, moved }) => {
+          begin(place.path)
+          return send(place, sourceOf(local, stats), moved)
+        })
+      },
+      { discard: true }
+    )
+  )
+})
+
+const putInput = Effect.fnUntraced(function* (target: Place) {
+  if (target.isFolder) {
+    return yield* wrongUsage("Standard input has no name: name a file, as in SERVER:/folder/file.")
+  }
+  yield* withProgress((progress) => {
+    progress.begin(target.path)
+    return send(target, { bytes: standardInput, isRepeatable: false }, progress.moved)
+  })
+})
+
+/** The longest text that one request writes to many servers, in bytes (spec 10.3). */
+const LONGEST_TEXT = 1024 * 1024
+
+const textOf = Effect.fnUntraced(function* (local: string) {
+  const bytes = local === STANDARD_INPUT ? standardInput : bytesOfFile(local, LONGEST_TEXT + 1)
+  const read = yield* bytes.pipe(
+    Stream.limitBytes(LONGEST_TEXT, () =>
+      Stream.fail(
+        wrongUsage(
+          `${local} has more than 1 MiB: put it on one server, and copy it from there with \`muster files cp --selector\`.`
+        )
+      )
+    ),
+    Stream.mkUint8Array
+  )
+  const text = Buffer.from(read).toString()
+  if (Buffer.from(text).equals(read)) return text
+  return yield* wrongUsage(
+    `${local} is no text in UTF-8: put it on one server, and copy it from there with \`muster files cp --selector\`.`
+  )
+})
+
+export const put = command("put", {
+  description:
+    "Upload files, or folders with -r, with their permissions. The old file stays until the new one is complete; missing folders are made; after a broken connection a file is sent again. A path that ends with / or is a folder gets the files below it. Links, pipes, sockets and devices are left out and reported. With --selector, a text of at most 1 MiB goes to many servers.",
+  short: "Upload files and folders",
+  examples: {
+    "muster files put server.properties lobby:": "A file",
+    "muster files put -r plugins/. lobby:/plugins": "What is in a folder",
+    "pg_dump stats | muster files put - lobby:/dump.sql": "Standard input",
+    "muster files put --selector label=game=lobby motd.txt /motd.txt": "One file to many servers"
+  },
+  input: {
+    file: Argument.String("file").pipe(
+      Argument.withDescription(
+        "Local files and folders, or - for standard input; then SERVER:PATH, or PATH with --selector"
+      ),
+      Argument.atLeast(2)
+    ),
+    recursive: recursiveFlag,
+    selector: selectorFlag,
+    yes: yesFlag
+  },
+  *run({ file, recursive, selector, yes }) {
+    const target = file.at(-1)
+    const locals = file.slice(0, -1)
+    const [first] = locals
+    if (target === undefined || first === undefined) return yield* wrongUsage("Name LOCAL and SERVER:PATH.")
+    if (selector.length > 0) {
+      if (locals.length > 1) return yield* wrongUsage("--selector takes one file: FILE PATH.")
+      const { isFolder, path } = yield* readPath(target)
+      if (isFolder) return yield* wrongUsage(`${path} is a folder: name the file.`)
+      return yield* writeToMany(selector, path, { content: yield* textOf(first) }, yes)
+    }
+    const place = yield* placeOf(target)
+    if (first !== STANDARD_INPUT) return yield* putAll(locals, place, recursive)
+    if (locals.length > 1) return yield* wrongUsage("Standard input goes alone: - SERVER:PATH.")
+    yield* putInput(place)
+  }
+})

@@ -1,0 +1,73 @@
+/** Many transfers of one command: what failed and what was left out is said, and the others go on. */
+import { Effect } from "effect"
+import type { MusterClient } from "../../client/index.ts"
+import type { IoError } from "../../daemon/disk/fsio.ts"
+import { CommandError } from "../shared/failures.ts"
+import type { CommandTarget } from "../shared/target.ts"
+import { type Progress, sizeText, withProgress } from "./progress.ts"
+
+export type TransferFailure = CommandError | IoError
+export type Needs = MusterClient | CommandTarget
+
+export interface Batch {
+  /** An entry is left out by a rule: the command still succeeds. */
+  readonly skipped: (path: string, why: string) => Effect.Effect<void>
+  readonly failed: (path: string, why: string) => Effect.Effect<void>
+  /** Counts a transfer, and says why it fails. @error TransferFailure no other one could succeed either */
+  readonly tried: <R>(
+    path: string,
+    transfer: (progress: Progress) => Effect.Effect<unknown, TransferFailure, R>
+  ) => Effect.Effect<void, TransferFailure, R>
+}
+
+const HOPELESS: ReadonlyArray<string> = ["ENOSPC", "EDQUOT", "EROFS"]
+
+const endsAll = (failure: TransferFailure): boolean =>
+  failure._tag === "IoError" ? HOPELESS.includes(failure.code) : failure.status === "unreachable"
+
+/** Runs transfers. @error CommandError some failed; their reasons are printed */
+export const inBatch = <R>(
+  verb: string,
+  transfers: (batch: Batch) => Effect.Effect<void, TransferFailure, R>
+) =>
+  withProgress((progress) =>
+    Effect.gen(function* () {
+      let done = 0
+      let left = 0
+      let failures = 0
+      let bytes = 0
+      const failed = (path: string, why: string) =>
+        Effect.suspend(() => {
+          failures++
+          return progress.say(`${path}: ${why}`)
+        })
+      yield* transfers({
+        skipped: (path, why) =>
+          Effect.suspend(() => {
+            left++
+            return progress.say(`${path} is left out: ${why}`)
+          }),
+        failed,
+        tried: (path, transfer) => {
+          let own = 0
+          const moved = (count: number) => {
+            own += count
+            progress.moved(count)
+          }
+          return Effect.matchEffect(transfer({ ...progress, moved }), {
+            onSuccess: () =>
+              Effect.sync(() => {
+                done++
+                bytes += own
+              }),
+            onFailure: (failure) => (endsAll(failure) ? Effect.fail(failure) : failed(path, failure.message))
+          })
+        }
+      })
+      const files = `${done} file${done === 1 ? "" : "s"}`
+      yield* progress.say(
+        `${files} ${verb} (${sizeText(bytes)})${left > 0 ? `, ${left} left out` : ""}${failures > 0 ? `, ${failures} failed` : ""}`
+      )
+      if (failures > 0) return yield* new CommandError({ status: "failed", message: "" })
+    })
+  )

@@ -1,0 +1,173 @@
+import { createHash } from "node:crypto"
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { cells, muster } from "../../support/command.ts"
+import { textOf } from "../../support/docs.ts"
+import { Muster } from "../../support/Muster.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { done, onTerminal, refused, run } from "../support.ts"
+
+const demo = Muster.layer(
+  {
+    software: { "demo.yml": textOf("software/demo.yml") },
+    blueprints: {
+      "saved.yml": textOf("blueprints/demo-saved.yml").replace("id: demo-saved", "id: saved"),
+      "mixins/defaults.yml": textOf("blueprints/mixins/defaults.yml")
+    }
+  },
+  { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26400-26420" }
+)
+
+const create = (name: string, ...more: ReadonlyArray<string>) =>
+  Effect.tap(done("servers", "create", "saved", "--name", name, "-o", "id", ...more), (id) =>
+    done("servers", "wait", id, "--for", "installed")
+  )
+
+const sha256 = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex")
+
+layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files", (it) => {
+  describe("spec 8.7", () => {
+    it.effect(
+      "files go up, are listed, changed and found, and come down with the same bytes and permissions",
+      () =>
+        Effect.gen(function* () {
+          yield* create("lobby")
+          const folder = yield* temporaryFolder
+          const local = join(folder, "plugins")
+          mkdirSync(join(local, "Chat"), { recursive: true })
+          const big = Buffer.from(Array.from({ length: 3_000_000 }, (_, at) => (at * 7) % 253))
+          writeFileSync(join(local, "Chat.jar"), big)
+          writeFileSync(join(local, "Chat/config.yml"), "greeting: hello\n")
+          writeFileSync(join(local, "run.sh"), "#!/bin/sh\n", { mode: 0o755 })
+          const put = yield* run("files", "put", "-r", local, "lobby:")
+          assert.deepStrictEqual([put.code, put.stderr], [0, "3 files uploaded (2.9 MiB)\n"])
+
+          const listed = cells(yield* done("files", "ls", "lobby:plugins"))
+          assert.deepStrictEqual(
+            listed.map(([name, type, size]) => [name, type, size]),
+            [
+              ["NAME", "TYPE", "SIZE"],
+              ["Chat/", "folder", "-"],
+              ["Chat.jar", "file", "2.9 MiB"],
+              ["run.sh", "file", "10 B"]
+            ]
+          )
+          const [program] = JSON.parse(yield* done("files", "ls", "lobby:/plugins/run.sh", "--json"))
+          assert.deepInclude(program, { name: "run.sh", type: "file", mode: "0755", layer: "server" })
+          assert.match(yield* done("files", "ls", "-l", "lobby"), /^NAME .*MODE +LAYER +WRITABLE/)
+          assert.strictEqual(yield* done("files", "cat", "lobby:plugins/Chat/config.yml"), "greeting: hello")
+
+          assert.strictEqual(
+            yield* done("files", "mv", "lobby:/plugins/Chat/config.yml", "/plugins/Chat/old.yml"),
+            "moved to /plugins/Chat/old.yml"
+          )
+          yield* done("files", "cp", "-r", "lobby:/plugins/Chat", "/plugins/Copy")
+          yield* done("files", "mkdir", "lobby:/plugins/Empty/Inner")
+          yield* done("files", "chmod", "600", "lobby:/plugins/Copy/old.yml")
+          const [copy] = JSON.parse(yield* done("files", "ls", "lobby:/plugins/Copy", "--json"))
+          assert.deepInclude(copy, { name: "old.yml", mode: "0600" })
+          const down = join(folder, "down")
+          const get = yield* run("files", "get", "-r", "lobby:/plugins", down)
+          assert.deepStrictEqual([get.code, get.stderr], [0, "4 files downloaded (2.9 MiB)\n"])
+          assert.strictEqual(sha256(readFileSync(join(down, "Chat.jar"))), sha256(big))
+          assert.strictEqual(statSync(join(down, "run.sh")).mode & 0o777, 0o755)
+          assert.isTrue(statSync(join(down, "Empty/Inner")).isDirectory())
+
+          assert.match(
+            yield* refused(64, "files", "rm", "lobby:/plugins/Copy", "--yes"),
+            /is a folder: add -r\.$/
+          )
+          assert.match(
+            yield* refused(64, "files", "rm", "-r", "lobby:/plugins/Copy"),
+            /Repeat the command with --yes/
+          )
+          assert.strictEqual(
+            yield* done("files", "rm", "-r", "--yes", "lobby:/plugins/Copy", "lobby:/plugins/run.sh"),
+            "/plugins/Copy is deleted\n/plugins/run.sh is deleted"
+          )
+        }).pipe(Effect.scoped)
+    )
+
+    it.effect("a copy goes to another server, and a text to all that a selector finds", () =>
+      Effect.gen(function* () {
+        const folder = yield* temporaryFolder
+        const [one, two] = [
+          yield* create("one", "--label", "game=x"),
+          yield* create("two", "--label", "game=x")
+        ]
+        writeFileSync(join(folder, "motd.txt"), "welcome\n")
+        const many = ["put", "--selector", "label=game=x", join(folder, "motd.txt"), "/motd.txt"]
+        assert.match(yield* refused(64, "files", ...many), /Write \/motd\.txt on 2 servers/)
+        const written = yield* done("files", ...many, "--yes")
+        assert.sameMembers(written.split("\n"), [`${one} has /motd.txt`, `${two} has /motd.txt`])
+        yield* done("files", "cp", "one:/motd.txt", "two:/copied.txt")
+        assert.strictEqual(
+          yield* done("files", "cat", "two:/motd.txt", "two:/copied.txt"),
+          "welcome\nwelcome"
+        )
+        yield* done("files", "cp", "two:/copied.txt", "/all.txt", "--selector", "label=game=x", "--yes")
+        assert.strictEqual(yield* done("files", "cat", `${one}:/all.txt`), "welcome")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("files are found by name and by text, and what the server has written is listed", () =>
+      Effect.gen(function* () {
+        const folder = yield* temporaryFolder
+        const id = yield* create("found")
+        writeFileSync(join(folder, "a.yml"), "first: 1\nGreeting: hello\n")
+        writeFileSync(join(folder, "b.txt"), "hello\n")
+        yield* done("files", "put", join(folder, "a.yml"), join(folder, "b.txt"), `${id}:/config/`)
+        const [match] = JSON.parse(
+          yield* done("files", "find", id, "--text", "greeting", "--name", "*.yml", "--json")
+        )
+        assert.deepInclude(match, { path: "/config/a.yml", line: 2 })
+        const named = yield* done("files", "find", `${id}:/config`, "--name", "*.txt", "-o", "id")
+        assert.strictEqual(named, "/config/b.txt")
+        const none = yield* run("files", "find", id, "--text", "greeting", "--case")
+        assert.deepStrictEqual([none.code, none.stdout, none.stderr], [0, "", "Nothing was found.\n"])
+        assert.match(yield* refused(64, "files", "find", id), /--name GLOB, --text TEXT/)
+        const written = cells(yield* done("files", "diff", `${id}:/config`))
+        assert.includeDeepMembers([...written], [["added", "/config/a.yml", "25 B"]])
+        assert.notInclude(yield* done("files", "diff", `${id}:/config/a.yml`), "b.txt")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("exit statuses are those of spec 8.3", () =>
+      Effect.gen(function* () {
+        const id = yield* create("statuses")
+        yield* done("files", "mkdir", `${id}:/there`)
+        assert.match(yield* refused(3, "files", "ls", "no-such-server:/"), /no-such-server/)
+        assert.include(yield* refused(3, "files", "cat", `${id}:/nope`), "/nope")
+        assert.include(yield* refused(3, "files", "ls", `${id}:/nope/deeper`), "/nope/deeper")
+        assert.include(yield* refused(2, "files", "cat", `${id}:/there`), "/there")
+        yield* done("files", "cp", "-r", `${id}:/there`, "/into/")
+        assert.include(yield* refused(2, "files", "cp", "-r", `${id}:/there`, "/into/"), "/into/there")
+        const api = yield* Muster
+        const reader = ["keys", "create", "--name", "files-reader", "--scope", "ReadOnly"]
+        const made = yield* muster(reader, { MUSTER_DATA_DIR: api.dataDir })
+        const env = { MUSTER_URL: api.url, MUSTER_API_KEY: made.stdout.trim() }
+        const { code, stderr } = yield* muster(["files", "ls", id], env)
+        assert.strictEqual(code, 4, stderr)
+        assert.include(stderr, "--allow browse")
+      })
+    )
+
+    it.effect("on a terminal, a transfer shows its progress, and a file that is no text is refused", () =>
+      Effect.gen(function* () {
+        const folder = yield* temporaryFolder
+        const id = yield* create("terminal", "--set", "limits.disk_space=1000")
+        const file = join(folder, "big.bin")
+        writeFileSync(file, Buffer.alloc(200_000_000))
+        const put = yield* onTerminal("files", "put", file, `${id}:/`)
+        yield* put.prints(/\/big\.bin {2}.*of 191 MiB {2}\d+% {2}.*\/s/, "30 seconds")
+        assert.strictEqual(yield* put.exited("60 seconds"), 0, put.output())
+        const cat = yield* onTerminal("files", "cat", `${id}:/big.bin`)
+        assert.strictEqual(yield* cat.exited("30 seconds"), 1)
+        assert.include(cat.output(), "/big.bin is no text: add --force")
+        yield* run("files", "rm", `${id}:/big.bin`, "--yes")
+      }).pipe(Effect.scoped)
+    )
+  })
+})
