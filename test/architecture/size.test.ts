@@ -14,7 +14,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/blueprints": 4587,
   "src/controlPlane/events": 1590,
   "src/controlPlane/files": 506,
-  "src/controlPlane/http": 3331,
+  "src/controlPlane/http": 3342,
   "src/controlPlane/keys": 841,
   "src/controlPlane/nodes": 4166,
   "src/controlPlane/operations": 669,

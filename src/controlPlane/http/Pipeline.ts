@@ -35,6 +35,7 @@ import { announcedBytes, discardBody, makeArrivingBodies } from "./arrivingBodie
 import { Authentication, type Caller, type Refusal, stranger } from "./authenticate.ts"
 import { Started } from "./GracefulStop.ts"
 import { LargeAnswers, tooManyInProgress, tooManyUnread } from "./LargeAnswers.ts"
+import { allowSilence } from "./node/arrival.ts"
 import { clientOf } from "./node/clientAddress.ts"
 import { boundReading } from "./node/strangers.ts"
 import { CurrentPrincipal } from "./Principal.ts"
@@ -57,6 +58,9 @@ import { closeUnlessArrived, makeTransfers, STALLED } from "./transfers.ts"
 
 /** nginx: the caller closed the connection before the response. */
 const CLIENT_CLOSED = 499
+
+/** Seconds in which a response is written after the last moment of its handler. */
+const LINGER = 10
 
 export interface PipelineOptions {
   /** The routes of the APIs; all others are pages. */
@@ -298,6 +302,7 @@ const makeHandled = Effect.fnUntraced(function* (options: PipelineOptions) {
     const handler = found.isKnown ? checked(begun, request, found, limit) : begun
     // The handler of a WebSocket lasts as long as the connection.
     const lasts = isStream === true && request.headers.upgrade !== undefined
+    if (longestWait > 0) allowSilence(request, timeout + longestWait + LINGER)
     return lasts ? handler : timed(handler, timeout + longestWait, scope)
   }
 

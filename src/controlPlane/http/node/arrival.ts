@@ -17,6 +17,12 @@ export const boundArrival = (request: IncomingMessage, onLate: () => void): void
   timers.set(request, timer)
 }
 
+/** Keeps a connection open without a byte for as long as the handler of its request may take. */
+export const allowSilence = (request: HttpServerRequest.HttpServerRequest, seconds: number): void => {
+  const { socket } = NodeHttpServerRequest.toIncomingMessage(request)
+  if (seconds * 1000 > ARRIVAL_MILLIS) socket.setTimeout(seconds * 1000)
+}
+
 /** Lets a body take as long as its bytes come; a connection without any byte for 120 s is closed all the same. */
 export const unboundArrival = (request: HttpServerRequest.HttpServerRequest): void =>
   clearTimeout(timers.get(NodeHttpServerRequest.toIncomingMessage(request)))
