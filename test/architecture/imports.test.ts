@@ -70,6 +70,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "controlPlane/store",
     "controlPlane/http",
     "controlPlane/keys",
+    "controlPlane/events",
     "controlPlane/nodes",
     "controlPlane/servers"
   ],

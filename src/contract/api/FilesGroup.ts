@@ -29,6 +29,10 @@ const params = { server: ServerId.annotate({ description: "The id of the server.
 const errors = [NotFound, Conflict, NodeFailure, Unavailable] as const
 const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 
+const ticket = text(
+  "A ticket in place of the `Authorization` header, for browsers. It is for one path, or one list of paths: it begins the download within 30 s, and again until 60 s after it broke."
+)
+
 const header = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
 
 const many = <S extends Schema.Constraint>(one: S) =>
@@ -92,7 +96,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
     }).annotateMerge(route("List a folder, by name", { right: "browse" })),
     HttpApiEndpoint.get("read", "/servers/:server/files/content", {
       params,
-      query: { path: filePath("The file.") },
+      query: { path: filePath("The file."), ticket },
       headers: {
         range: header(
           "One range of bytes, as `bytes=0-1023`: the response is 206. Several ranges are ignored."
@@ -106,6 +110,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
       route("Download a file; HEAD returns its size and its tag", {
         right: "browse",
         audited: "file.read",
+        acceptsTicket: true,
         transfers: true
       })
     ),
@@ -138,7 +143,8 @@ export class FilesGroup extends HttpApiGroup.make("files")
       params,
       query: {
         path: filePaths("A file or folder; may be given more than once."),
-        format: oneOf(ArchiveFormat.literals, "The format; default `tar.zst`.")
+        format: oneOf(ArchiveFormat.literals, "The format; default `tar.zst`."),
+        ticket
       },
       success: bytes,
       error: errors
@@ -146,6 +152,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
       route("Download files and folders as an archive", {
         right: "browse",
         audited: "file.read",
+        acceptsTicket: true,
         transfers: true
       })
     ),

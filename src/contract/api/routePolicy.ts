@@ -26,6 +26,8 @@ export interface RoutePolicy {
   readonly findsServer?: boolean
   /** Whether the route is a stream: it accepts a ticket in place of a key, and its WebSocket has no timeout. */
   readonly isStream?: boolean
+  /** Whether the route accepts a ticket in place of a key, as streams do: a browser stores its response (spec 10.3). */
+  readonly acceptsTicket?: boolean
   /** Whether the route answers while the embedded node starts. Other requests wait until the node is connected. */
   readonly answersEarly?: boolean
   /** Whether daemons call the route all the time, so that a request is logged at debug level only. */

@@ -6,6 +6,7 @@ import { InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
 import { type ArchiveFormat, type FileChange, isWithin } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
+import { Tickets } from "../events/Tickets.ts"
 import { respondWith } from "../http/conditional.ts"
 import { CurrentPrincipal, ServerAccess } from "../http/Principal.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
@@ -53,9 +54,14 @@ export const FilesHandlers = handlersOf(
     const nodes = yield* makeNodeAccess
     const servers = yield* ServerAccess
     const bulk = yield* makeBulk
+    const tickets = yield* Tickets
     const read = makeRead(nodes)
     const write = makeWrite(nodes)
     const { on } = nodes
+
+    /** Begins the download of a ticket, if the caller has one. */
+    const begins = (what: ReadonlyArray<string>) =>
+      tickets.open({ content: JSON.stringify(what), start: 0, cursor: undefined })
 
     /** Makes changes; the caller must reach all of their paths. */
     const change = Effect.fnUntraced(function* (id: ServerId, changes: ReadonlyArray<FileChange>) {
@@ -76,7 +82,9 @@ export const FilesHandlers = handlersOf(
         return yield* respondWith(JSON.stringify(entries), linkOf(request.url, next))
       }),
       read: Effect.fnUntraced(function* ({ params, query, request }) {
-        return yield* read(params.server, yield* required(query.path), request)
+        const path = yield* required(query.path)
+        yield* begins(["content", params.server, path])
+        return yield* read(params.server, path, request)
       }),
       write: Effect.fnUntraced(function* ({ params, payload, query, request }) {
         return yield* write(
@@ -91,6 +99,7 @@ export const FilesHandlers = handlersOf(
         if (paths.length === 0) return yield* missing("path")
         yield* Effect.forEach(paths, requirePath, { discard: true })
         yield* describeAudit({ paths: paths })
+        yield* begins(["archive", id, ...paths])
         const format = query.format === undefined || query.format === "" ? "tar.zst" : query.format
         const bytes = yield* on(id, (files) => files.archive(id, { paths, format }))
         return HttpServerResponse.stream(bytes, {

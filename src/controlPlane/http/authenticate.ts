@@ -92,7 +92,7 @@ const make = Effect.fnUntraced(function* (rateLimit: number) {
           credentials.verify({
             authorization: request.headers.authorization,
             ticket:
-              route.isStream === true
+              route.isStream === true || route.acceptsTicket === true
                 ? (new URLSearchParams(requestQuery(request.url)).get("ticket") ?? undefined)
                 : undefined,
             isLocal: isLocalRequest(request),
