@@ -10,6 +10,7 @@ import { logo } from "./dom/icons.tsx"
 import { AdminPage } from "./pages/admin/AdminPage.tsx"
 import { CreatePage } from "./pages/create/CreatePage.tsx"
 import { EventsPage } from "./pages/EventsPage.tsx"
+import { cancel as cancelUploads } from "./pages/files/uploads.ts"
 import { NodesPage } from "./pages/NodesPage.tsx"
 import { RolloutsPage } from "./pages/rollouts/RolloutsPage.tsx"
 import { ServerPage } from "./pages/server/ServerPage.tsx"
@@ -25,7 +26,7 @@ const Page = (): View => {
     case "servers":
       return <ServersPage />
     case "server":
-      return <ServerPage key={shown.id} id={shown.id} tab={shown.tab} />
+      return <ServerPage key={shown.id} {...shown} />
     case "rollouts":
       return <RolloutsPage />
     case "keys":
@@ -45,7 +46,7 @@ const Page = (): View => {
 const Session = (): View => {
   useEffect(() => {
     connect()
-    const ends = [followNodes(), followSettings(), disconnect]
+    const ends = [followNodes(), followSettings(), disconnect, cancelUploads]
     if (caller.value === undefined) void resumeSession()
     return () => {
       for (const end of ends) end()

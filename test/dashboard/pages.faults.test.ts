@@ -21,6 +21,8 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   ["/dashboard/events#audit", "server.create"],
   ["/dashboard/new", "Start it once it is installed"],
   [`/dashboard/servers/${id}`, "got hello there"],
+  [`/dashboard/servers/${id}#files`, "server.sh"],
+  [`/dashboard/servers/${id}#files/server.sh`, "Download"],
   [`/dashboard/servers/${id}#changes`, "Environment variables"],
   [`/dashboard/servers/${id}#installation`, "Make the files of the server"],
   [`/dashboard/servers/${id}#crashes`, "exit code 3"],

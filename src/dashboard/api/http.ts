@@ -7,7 +7,7 @@ import { withActions } from "../dom/routeActions.ts"
 /** The item of sessionStorage with the key: it ends with the tab, and no address has it. */
 const ITEM = "muster.key"
 
-/** Milliseconds after which a request counts as failed; waiting routes are not used. */
+/** Milliseconds after which most requests count as failed. */
 const TIMEOUT = 40_000
 
 /** The key, unless the page is signed out. */
@@ -43,7 +43,7 @@ export interface Success<A> {
 
 export type Reply<A> = Success<A> | Failure
 
-const parsed = (text: string): unknown => {
+export const parsed = (text: string): unknown => {
   if (text === "") return undefined
   try {
     return JSON.parse(text)
@@ -52,7 +52,7 @@ const parsed = (text: string): unknown => {
   }
 }
 
-const failureOf = (status: number, body: unknown): Failure => {
+export const failureOf = (status: number, body: unknown): Failure => {
   const { detail, hint } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>
   return {
     ok: false,
@@ -71,42 +71,63 @@ const unreachable: Failure = {
 
 export interface RequestOptions {
   readonly body?: unknown
+  /** A text that is the body as it is, in place of JSON. */
+  readonly text?: string
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal
   readonly key?: string
+  /** Milliseconds after which the request counts as failed. */
+  readonly timeout?: number
 }
 
-/** Sends a request; a 401 for the key of the tab ends the session. */
-export const request = async <A>(
-  method: "GET" | "POST" | "PATCH" | "DELETE",
+type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE"
+
+const bodyOf = ({ body, text }: RequestOptions): Pick<RequestInit, "body" | "headers"> => {
+  if (text !== undefined) return { body: text, headers: { "content-type": "application/octet-stream" } }
+  return body === undefined
+    ? {}
+    : { body: JSON.stringify(body), headers: { "content-type": "application/json" } }
+}
+
+/** Sends a request and reads its response; a 401 for the key of the tab ends the session. */
+const answered = async <A>(
+  method: Method,
   path: string,
-  options: RequestOptions = {}
+  options: RequestOptions,
+  read: (response: Response) => Promise<A>
 ): Promise<Reply<A>> => {
   const used = options.key ?? key.value ?? ""
-  const timeout = AbortSignal.timeout(TIMEOUT)
+  const timeout = AbortSignal.timeout(options.timeout ?? TIMEOUT)
+  const { headers, ...body } = bodyOf(options)
   try {
     const response = await fetch(path, {
       method,
-      headers: {
-        authorization: `Bearer ${used}`,
-        ...(options.body === undefined ? {} : { "content-type": "application/json" }),
-        ...options.headers
-      },
+      headers: { authorization: `Bearer ${used}`, ...headers, ...options.headers },
       signal: options.signal === undefined ? timeout : AbortSignal.any([timeout, options.signal]),
-      ...(options.body === undefined ? {} : { body: JSON.stringify(options.body) })
+      ...body
     })
-    const body = parsed(await response.text())
     if (response.ok) {
-      // The service that has sent this page answers in the form of its contract.
-      return { ok: true, code: response.status, body: body as A, headers: response.headers }
+      return { ok: true, code: response.status, body: await read(response), headers: response.headers }
     }
-    const failure = failureOf(response.status, body)
+    const failure = failureOf(response.status, parsed(await response.text()))
     if (response.status === 401 && used === key.value) forgetKey(failure.detail)
     return failure
   } catch {
     return unreachable
   }
 }
+
+export const request = <A>(method: Method, path: string, options: RequestOptions = {}): Promise<Reply<A>> =>
+  // The service that has sent this page answers in the form of its contract.
+  answered(method, path, options, async (response) => parsed(await response.text()) as A)
+
+/** Reads a response as bytes. */
+export const getBytes = (path: string, signal: AbortSignal): Promise<Reply<ArrayBuffer>> =>
+  answered("GET", path, { signal }, (response) => response.arrayBuffer())
+
+/** Reads the head of a response alone. A refusal has its reason. */
+export const probe = (path: string): Promise<Reply<void>> =>
+  answered("GET", path, {}, async (response) => response.body?.cancel())
 
 export const get = <A>(path: string, signal?: AbortSignal): Promise<Reply<A>> =>
   request<A>("GET", path, signal === undefined ? {} : { signal })

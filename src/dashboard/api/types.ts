@@ -5,6 +5,7 @@ export type { BlueprintView as Blueprint } from "../../contract/domain/Blueprint
 export type { CrashRecord } from "../../contract/domain/CrashRecord.ts"
 export type { DefinitionChange } from "../../contract/domain/DefinitionChange.ts"
 export type { DrainPlan } from "../../contract/domain/Drain.ts"
+export type { FileEntry, FileMatch } from "../../contract/domain/Files.ts"
 export type { InstallPhase, InstallStep } from "../../contract/domain/InstallState.ts"
 export type { Key, KeyScope, Right } from "../../contract/domain/Key.ts"
 export type { NodeDetail, SystemInfo } from "../../contract/domain/Node.ts"

@@ -6,6 +6,8 @@ const actions: Readonly<Record<string, string>> = {
   "PATCH /api/nodes/:node/drained": "End the drain, on the page Nodes",
   "GET /api/servers": "the list of servers",
   "PATCH /api/servers/:server": "the tab Changes",
+  "GET /api/servers/:server/files": "the tab Files",
+  "GET /api/servers/:server/files/archive": "Download, in the list of its folder",
   "GET /api/servers/:server/install": "the tab Installation",
   "GET /api/servers/:server/install/logs": "the output in the tab Installation",
   "GET /api/servers/:server/logs": "the tab Console",

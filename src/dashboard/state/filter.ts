@@ -64,7 +64,7 @@ export const listAddress = (): string => addressOf.servers(queryOf(filter.value)
 
 export const setFilter = (change: Partial<Filter>): void => {
   filter.value = { ...filter.value, ...change }
-  history.replaceState(null, "", listAddress())
+  history.replaceState(history.state, "", listAddress())
 }
 
 export const clearFilter = (): void => setFilter({ q: "", status: "", blueprint: "", node: "" })

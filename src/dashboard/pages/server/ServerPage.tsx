@@ -22,9 +22,10 @@ import {
 import { act, power } from "../../state/actions.ts"
 import { listAddress } from "../../state/filter.ts"
 import { feed, onEvent } from "../../state/live.ts"
-import { addressOf, follow, go, showTitle } from "../../state/router.ts"
+import { addressOf, follow, go, type Place, showTitle } from "../../state/router.ts"
 import { addressText, crashOf, failureText, problemText, rowOf, titleOf } from "../../state/rows.ts"
 import { changed, put, rows } from "../../state/servers.ts"
+import { Files } from "../files/Files.tsx"
 import { Changes } from "./Changes.tsx"
 import { Console } from "./Console.tsx"
 import { Installation } from "./Installation.tsx"
@@ -72,11 +73,16 @@ const useDetail = (id: string): Detail => {
   return { reading, reload }
 }
 
-const tabs = ["console", "changes", "installation", "crashes", "events"] as const
-type Tab = (typeof tabs)[number]
+const allTabs = ["console", "files", "changes", "installation", "crashes", "events"] as const
+type Tab = (typeof allTabs)[number]
+
+/** The tabs that the key may use. */
+const tabsOfKey = (): ReadonlyArray<Tab> =>
+  allTabs.filter((tab) => tab !== "files" || whyNot("browse") === undefined)
 
 const names: Readonly<Record<Tab, string>> = {
   console: "Console",
+  files: "Files",
   changes: "Changes",
   installation: "Installation",
   crashes: "Crashes",
@@ -199,8 +205,10 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
   return items.some((item) => item !== false) ? <div class="attentions">{items}</div> : null
 }
 
-const panelOf = (tab: Tab, server: Server, reload: () => void): View => {
+const panelOf = (tab: Tab, server: Server, place: Place, reload: () => void): View => {
   switch (tab) {
+    case "files":
+      return <Files id={server.id} path={place.path} />
     case "console":
       return <Console id={server.id} status={server.status ?? "unknown"} />
     case "changes":
@@ -227,7 +235,9 @@ const Remains = ({ id }: { readonly id: string }): View => (
   </div>
 )
 
-export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: string }): View => {
+export const ServerPage = (props: { readonly id: string } & Place): View => {
+  const { id, tab } = props
+  const tabs = tabsOfKey()
   const { reading, reload } = useDetail(id)
   const server = reading?.ok === true ? reading.body : undefined
   const shown =
@@ -277,7 +287,7 @@ export const ServerPage = ({ id, tab }: { readonly id: string; readonly tab: str
               isShown: one === shown
             }))
           )}
-          {panelOf(shown, server, reload)}
+          {panelOf(shown, server, props, reload)}
         </section>
         <section class="server-side" aria-label="Figures">
           <Plots

@@ -1,0 +1,124 @@
+/** Files of a server over the API (spec 10.3), and their paths. */
+import { useEffect, useState } from "preact/hooks"
+import { type Failure, get, getBytes, type Reply, request, segment } from "../../api/http.ts"
+import type { FileEntry, FileMatch } from "../../api/types.ts"
+import { counted } from "../../dom/format.ts"
+
+/** The largest file that the editor opens, in bytes. */
+export const LARGEST = 1024 * 1024
+
+/** The longest change of files, in milliseconds. */
+const LONG = 600_000
+
+type Query = Readonly<Record<string, string | number | boolean | ReadonlyArray<string> | undefined>>
+
+/** Returns the address of a route of files. */
+export const filesRoute = (id: string, route: string, query: Query = {}): string => {
+  const values = Object.entries(query).flatMap(([name, value]) =>
+    value === undefined ? [] : [value].flat().map((one) => [name, String(one)])
+  )
+  return `/api/servers/${segment(id)}/files${route}?${new URLSearchParams(values)}`
+}
+
+/** Returns the path of a name in a folder, whose path may end with a slash. */
+export const pathIn = (folder: string, name: string): string => `${folder.replace(/\/$/, "")}/${name}`
+
+/** Returns the folder of a path, with a slash at its end. */
+export const folderOf = (path: string): string => path.slice(0, path.replace(/\/$/, "").lastIndexOf("/") + 1)
+
+export const fileName = (path: string): string => path.slice(folderOf(path).length).replace(/\/$/, "")
+
+/** The path of a folder as the API takes it. */
+export const folderPath = (folder: string): string => (folder === "/" ? folder : folder.replace(/\/$/, ""))
+
+const readPage = (id: string, folder: string, query: Query) =>
+  get<ReadonlyArray<FileEntry>>(filesRoute(id, "", { path: folderPath(folder), ...query }))
+
+export interface Folder {
+  readonly entries: ReadonlyArray<FileEntry> | undefined
+  readonly failure: Failure | undefined
+  /** Whether the folder has entries that are not read yet. */
+  readonly hasMore: boolean
+  readonly reload: () => void
+  readonly more: () => void
+}
+
+/** Reads the first page of a folder, and a further one with each call of `more`. Another folder needs another caller. */
+export const useFolder = (id: string, path: string): Folder => {
+  const [entries, setEntries] = useState<ReadonlyArray<FileEntry>>()
+  const [failure, setFailure] = useState<Failure>()
+  const [hasMore, setMore] = useState(false)
+  const [wanted, setWanted] = useState<{ readonly known: ReadonlyArray<FileEntry>; readonly most: number }>({
+    known: [],
+    most: 1
+  })
+  useEffect(() => {
+    let isGone = false
+    const read = async () => {
+      const read = [...wanted.known]
+      let next = true
+      while (next && read.length < wanted.most) {
+        const reply = await readPage(id, path, { after: read.at(-1)?.name })
+        if (isGone) return
+        if (!reply.ok) return setFailure(reply)
+        read.push(...reply.body)
+        next = reply.body.length > 0 && reply.headers.get("link")?.includes('rel="next"') === true
+      }
+      setEntries(read)
+      setMore(next)
+      setFailure(undefined)
+    }
+    void read()
+    return () => {
+      isGone = true
+    }
+  }, [wanted])
+  const known = entries ?? []
+  return {
+    entries,
+    failure,
+    hasMore,
+    reload: () => setWanted({ known: [], most: Math.max(1, known.length) }),
+    more: () => setWanted({ known, most: known.length + 1 })
+  }
+}
+
+/** Returns the entry of a path, which is soon after the names that are a little smaller. */
+export const entryOf = async (id: string, path: string): Promise<Reply<FileEntry | undefined>> => {
+  const name = fileName(path)
+  const end = name.length - 1
+  const after = name.slice(0, end) + String.fromCharCode(Math.max(1, name.charCodeAt(end) - 1))
+  const reply = await readPage(id, folderOf(path), { after, limit: 100 })
+  return reply.ok ? { ...reply, body: reply.body.find((entry) => entry.name === name) } : reply
+}
+
+export const readContent = (id: string, path: string, signal: AbortSignal): Promise<Reply<ArrayBuffer>> =>
+  getBytes(filesRoute(id, "/content", { path }), signal)
+
+/** Writes a text if the file still has the tag, or, without one, if there is no file. */
+export const writeText = (id: string, path: string, text: string, tag?: string): Promise<Reply<unknown>> =>
+  request("PUT", filesRoute(id, "/content", { path }), {
+    text,
+    headers: tag === undefined ? { "if-none-match": "*" } : { "if-match": tag }
+  })
+
+export const searchFiles = (id: string, query: Query): Promise<Reply<ReadonlyArray<FileMatch>>> =>
+  get(filesRoute(id, "/search", query))
+
+type Outcomes = Readonly<Record<string, { readonly detail?: string; readonly hint?: string }>>
+
+/** Changes files; some that were not changed are a failure. */
+export const changeFiles = async (
+  id: string,
+  route: "folder" | "move" | "copy" | "delete" | "mode",
+  body: unknown
+): Promise<Reply<unknown>> => {
+  const reply = await request<Outcomes>("POST", filesRoute(id, `/${route}`), { body, timeout: LONG })
+  if (!reply.ok) return reply
+  const refused = Object.entries(reply.body).filter(([, { detail }]) => detail !== undefined)
+  const [first] = refused
+  if (first === undefined) return reply
+  const [path, { detail = "", hint = "" }] = first
+  const others = refused.length > 1 ? ` And ${counted(refused.length - 1, "other")}.` : ""
+  return { ok: false, code: 409, detail: `${path}: ${detail}.${others}`, hint }
+}

@@ -1,0 +1,178 @@
+/** The dialogs that change files. */
+import type { FileEntry } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { counted } from "../../dom/format.ts"
+import { Dialog, dialogActions, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { checkField, field, useForm } from "../../parts/form.tsx"
+import { done, tell } from "../../state/notices.ts"
+import { addressOf, go } from "../../state/router.ts"
+import { changeFiles, pathIn, writeText } from "./fileApi.ts"
+
+/** The folder that a dialog changes, with a slash at the end of its path. */
+export interface Place {
+  readonly id: string
+  readonly path: string
+  readonly onChanged: () => void
+}
+
+const name = field("text", "name", "Name")
+
+const whyNoName = (text: string): string | undefined =>
+  text === "" ? "Enter a name." : text.includes("/") ? "A name has no slash." : undefined
+
+const NameDialog = (props: {
+  readonly title: string
+  readonly button: string
+  readonly initial?: string
+  readonly onSubmit: (name: string) => ReturnType<typeof changeFiles>
+  readonly onDone: (name: string) => void
+}): View => {
+  const { inputs, texts } = useForm({ name: props.initial ?? "" })
+  const text = texts.name ?? ""
+  return (
+    <FormDialog
+      title={props.title}
+      button={props.button}
+      whyNot={whyNoName(text)}
+      onSubmit={() => props.onSubmit(text)}
+      onDone={() => props.onDone(text)}
+    >
+      {inputs([name])}
+    </FormDialog>
+  )
+}
+
+export const askNewFolder = ({ id, onChanged, path }: Place): void =>
+  openDialog(
+    <NameDialog
+      title="New folder"
+      button="Create the folder"
+      onSubmit={(text) => changeFiles(id, "folder", { path: pathIn(path, text) })}
+      onDone={(text) => {
+        done(`Created: ${text}`)
+        onChanged()
+      }}
+    />
+  )
+
+export const askNewFile = ({ id, path }: Place): void =>
+  openDialog(
+    <NameDialog
+      title="New file"
+      button="Create the file"
+      onSubmit={(text) => writeText(id, pathIn(path, text), "")}
+      onDone={(text) => go(addressOf.files(id, pathIn(path, text)))}
+    />
+  )
+
+export const askRename = ({ id, onChanged, path }: Place, entry: FileEntry): void =>
+  openDialog(
+    <NameDialog
+      title={`Rename ${entry.name}`}
+      button="Rename"
+      initial={entry.name}
+      onSubmit={(text) =>
+        changeFiles(id, "move", { moves: [{ from: pathIn(path, entry.name), to: pathIn(path, text) }] })
+      }
+      onDone={(text) => {
+        done(`Renamed: ${text}`)
+        onChanged()
+      }}
+    />
+  )
+
+const verbs = {
+  move: { title: "Move", past: "Moved", list: "moves" },
+  copy: { title: "Copy", past: "Copied", list: "copies" }
+} as const
+
+interface TargetProps {
+  readonly place: Place
+  readonly names: ReadonlyArray<string>
+  readonly kind: keyof typeof verbs
+}
+
+const shortOf = (names: ReadonlyArray<string>): string =>
+  names.length === 1 ? (names[0] ?? "") : `${names.length} entries`
+
+const TargetDialog = ({ kind, names, place: { id, onChanged, path } }: TargetProps): View => {
+  const { list, past, title } = verbs[kind]
+  const { inputs, set, texts } = useForm({ to: path, replace: "" })
+  const isReplacing = texts.replace === "true"
+  const entries = names.map((one) => ({ from: pathIn(path, one), to: pathIn(texts.to ?? "", one) }))
+  const submit = () =>
+    changeFiles(id, kind, { [list]: entries, ...(isReplacing && { overwrite: "replace" }) })
+  return (
+    <FormDialog
+      title={`${title} ${shortOf(names)}`}
+      button={title}
+      onSubmit={submit}
+      onDone={() => {
+        done(`${past}: ${shortOf(names)}`)
+        onChanged()
+      }}
+    >
+      {inputs([field("text", "to", "To folder", "A path, such as /plugins/.")])}
+      {checkField("Replace files that exist there", isReplacing, () =>
+        set("replace", isReplacing ? "" : "true")
+      )}
+    </FormDialog>
+  )
+}
+
+export const askTarget = (kind: TargetProps["kind"], place: Place, names: ReadonlyArray<string>): void =>
+  openDialog(<TargetDialog kind={kind} place={place} names={names} />)
+
+/** Names that a question lists. */
+const MOST = 50
+
+export const askDelete = (place: Place, entries: ReadonlyArray<FileEntry>): void => {
+  const { id, onChanged, path } = place
+  const names = entries.map((entry) => entry.name)
+  const paths = names.map((one) => pathIn(path, one))
+  const remove = () =>
+    tell(
+      changeFiles(id, "delete", { paths }),
+      `Deleted: ${shortOf(names)}`,
+      `${shortOf(names)} not deleted`
+    ).then(onChanged)
+  openDialog(
+    <Dialog title={names.length === 1 ? `Delete ${names[0]}?` : `Delete ${names.length} entries?`}>
+      <p>This cannot be undone. Folders are deleted with all that is in them.</p>
+      <ul class="doomed">
+        {entries.slice(0, MOST).map((entry) => (
+          <li key={entry.name}>
+            <bdi class="doomed-name">{entry.name}</bdi>
+            <span class="muted">{entry.type}</span>
+          </li>
+        ))}
+        {entries.length > MOST && <li>{`and ${counted(entries.length - MOST, "other")}`}</li>}
+      </ul>
+      {dialogActions({ text: "Delete", class: "danger", onClick: () => void remove() })}
+    </Dialog>
+  )
+}
+
+const ModeDialog = (props: { readonly place: Place; readonly entries: ReadonlyArray<FileEntry> }): View => {
+  const { id, onChanged, path } = props.place
+  const { inputs, texts } = useForm({ mode: props.entries[0]?.mode ?? "" })
+  const names = props.entries.map((entry) => entry.name)
+  return (
+    <FormDialog
+      title={`Permissions of ${shortOf(names)}`}
+      button="Set"
+      onSubmit={() =>
+        changeFiles(id, "mode", { paths: names.map((one) => pathIn(path, one)), mode: texts.mode ?? "" })
+      }
+      onDone={() => {
+        done(`Permissions set: ${shortOf(names)}`)
+        onChanged()
+      }}
+    >
+      {inputs([field("text", "mode", "Mode", "Octal digits, such as 0644 for files or 0755 for programs.")])}
+    </FormDialog>
+  )
+}
+
+export const askMode = (place: Place, entries: ReadonlyArray<FileEntry>): void =>
+  openDialog(<ModeDialog place={place} entries={entries} />)

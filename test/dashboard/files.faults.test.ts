@@ -1,0 +1,324 @@
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Page } from "playwright-core"
+import { keyed } from "../controlPlane/http/support/keyed.ts"
+import { chromium, chromiumNote } from "../support/browser.ts"
+import { until } from "../support/eventually.ts"
+import { Muster } from "../support/Muster.ts"
+import type { Service } from "../support/Service.ts"
+import { expectStatus, installed } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { assertClean, browser, openPage, shows, slow, step, violationsOf } from "./browser.ts"
+import { games } from "./definitions.ts"
+
+type Api = Pick<Service, "request">
+
+const contentOf = (id: string, path: string) =>
+  `/api/servers/${id}/files/content?path=${encodeURIComponent(path)}`
+
+const write = (api: Api, id: string, path: string, text: string) =>
+  api.request("PUT", contentOf(id, path), {
+    raw: text,
+    headers: { "content-type": "application/octet-stream" }
+  })
+
+const textOf = (api: Api, id: string, path: string) =>
+  Effect.map(expectStatus(api, 200, "GET", contentOf(id, path)), ({ text }) => text)
+
+const namesIn = (api: Api, id: string, path: string) =>
+  Effect.map(
+    expectStatus(api, 200, "GET", `/api/servers/${id}/files?path=${encodeURIComponent(path)}`),
+    ({ json }): ReadonlyArray<string> => json.map(({ name }: { readonly name: string }) => name)
+  )
+
+const filesPage = (id: string, path = "") => `/dashboard/servers/${id}#files${path}`
+
+const link = (page: Page, name: string) => page.getByRole("link", { name, exact: true })
+
+const select = (page: Page, name: string) =>
+  step(() => page.getByRole("checkbox", { name: `Select ${name}`, exact: true }).check())
+
+const focused = (page: Page, text: string) =>
+  until(
+    `${text} has the focus`,
+    step(() => page.evaluate<boolean>(`document.activeElement.textContent === ${JSON.stringify(text)}`))
+  )
+
+const hostile = "<img src=x onerror=alert(1)> %41 \u202egpj.\"'"
+
+describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => {
+  const service = Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27600-27699" })
+  layer(service, { ...slow, excludeTestServices: true })((it) => {
+    const prepared = Effect.gen(function* () {
+      const api = yield* Muster
+      const id = yield* installed(api, "kept", {
+        overrides: { configs: { "server.properties": { parser: "properties", find: { motd: "Hi" } } } }
+      })
+      yield* write(api, id, "/plugins/maps/spawn.yml", "spawn: 1\nworld: lobby\n")
+      yield* write(api, id, "/plugins/shop.yml", "prices: 2\n")
+      yield* write(api, id, "/notes.txt", "first\nsecond needle\n")
+      return { api, id }
+    })
+
+    it.effect(
+      "folders come first; links, steps back and the keyboard move between them; names are filtered",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${id}`)
+          const { page } = opened
+          yield* step(() => page.getByRole("link", { name: "Files" }).click())
+          yield* step(() => link(page, "plugins").waitFor())
+          const names = yield* step(() => page.locator(".file-link").allTextContents())
+          assert.deepStrictEqual(names.indexOf("plugins"), 0)
+          assert.includeMembers(names, ["notes.txt", "server.sh"])
+          yield* step(() => link(page, "plugins").focus())
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* focused(page, "maps")
+          assert.match(page.url(), /#files\/plugins\/$/)
+          yield* step(() => page.keyboard.press("ArrowDown"))
+          yield* focused(page, "shop.yml")
+          yield* step(() => page.keyboard.press("F2"))
+          const dialog = page.getByRole("dialog")
+          yield* step(() => dialog.getByLabel("Name").fill("market.yml"))
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* step(() => link(page, "market.yml").waitFor())
+          yield* step(() => link(page, "market.yml").focus())
+          yield* step(() => page.keyboard.press("Delete"))
+          yield* step(() => dialog.getByText("market.yml").first().waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => dialog.getByRole("button", { name: "Delete", exact: true }).click())
+          yield* step(() => link(page, "market.yml").waitFor({ state: "detached" }))
+          assert.deepStrictEqual(yield* namesIn(api, id, "/plugins"), ["maps"])
+          yield* step(() => page.goBack())
+          yield* focused(page, "plugins")
+          yield* step(() => page.getByLabel("Filter names").fill("NOTE"))
+          yield* shows(page, "1 entry")
+          yield* step(() => page.goto(`${api.url}${filesPage(id, "/plugins/maps/")}`))
+          yield* step(() => page.reload())
+          yield* step(() => link(page, "spawn.yml").waitFor())
+          // A folder with more entries than a page of the API.
+          const asked: Array<string> = []
+          yield* step(() =>
+            page.route("**/files?*", (route) => {
+              asked.push(route.request().url())
+              return route.continue({ url: `${route.request().url()}&limit=1` })
+            })
+          )
+          yield* step(() => page.goto(`${api.url}${filesPage(id)}`))
+          yield* shows(page, "3 entries")
+          yield* step(() =>
+            page.getByRole("button", { name: "Show further entries" }).waitFor({ state: "detached" })
+          )
+          assert.lengthOf(asked, 3)
+          yield* step(() => page.unroute("**/files?*"))
+          yield* step(() => page.goto(`${api.url}${filesPage(id, "/no/such/")}`))
+          yield* step(() => page.getByRole("alert").waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "folders and files are made, moved, copied and deleted on a phone; names are texts",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          yield* write(api, id, `/${hostile}`, "x")
+          const opened = yield* openPage(yield* browser, api, filesPage(id), { width: 390, dark: true })
+          const { page } = opened
+          yield* step(() => link(page, hostile).waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          const dialog = page.getByRole("dialog")
+          yield* step(() => page.getByRole("button", { name: "New", exact: true }).click())
+          yield* step(() => page.getByRole("menuitem", { name: "Folder…" }).click())
+          yield* step(() => dialog.getByLabel("Name").fill("backup"))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* step(() => link(page, "backup").waitFor())
+          yield* select(page, hostile)
+          yield* step(() => page.getByRole("button", { name: "Copy…" }).click())
+          yield* step(() => dialog.getByLabel("To folder").fill("/backup"))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* until(
+            "the copy is there",
+            Effect.map(namesIn(api, id, "/backup"), (names) => names.includes(hostile))
+          )
+          yield* select(page, hostile)
+          yield* step(() => page.getByRole("button", { name: "Move…" }).click())
+          yield* step(() => dialog.getByLabel("To folder").fill("/backup"))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* step(() => dialog.getByRole("alert").waitFor())
+          yield* step(() => dialog.getByLabel("Replace files").check())
+          yield* step(() => dialog.getByRole("button", { name: "Move", exact: true }).click())
+          yield* step(() => link(page, hostile).waitFor({ state: "detached" }))
+          yield* select(page, "backup")
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => page.getByRole("button", { name: "Delete…" }).click())
+          yield* step(() => dialog.getByRole("button", { name: "Delete", exact: true }).click())
+          yield* step(() => link(page, "backup").waitFor({ state: "detached" }))
+          assert.notInclude(yield* namesIn(api, id, "/"), "backup")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "folders are uploaded; one answer decides about all files that exist",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const source = join(yield* temporaryFolder, "plugins")
+          mkdirSync(join(source, "maps"), { recursive: true })
+          writeFileSync(join(source, "shop.yml"), "prices: 3\n")
+          writeFileSync(join(source, "100%25.txt"), "percent")
+          writeFileSync(join(source, "maps", "end.bin"), Buffer.alloc(3_000_000, 7))
+          const opened = yield* openPage(yield* browser, api, filesPage(id))
+          const { page } = opened
+          yield* step(() => link(page, "plugins").waitFor())
+          const asked = page.waitForEvent("filechooser")
+          yield* step(() => page.getByRole("button", { name: "Upload", exact: true }).click())
+          yield* step(() => page.getByRole("menuitem", { name: "A folder…" }).click())
+          const chooser = yield* step(() => asked)
+          yield* step(() => chooser.setFiles(source))
+          yield* shows(page, "1 file exists already.")
+          yield* shows(page, "2 of 3 files stored")
+          assert.strictEqual(yield* textOf(api, id, "/plugins/shop.yml"), "prices: 2\n")
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => page.getByRole("button", { name: "Replace all" }).click())
+          yield* shows(page, "3 of 3 files stored")
+          assert.strictEqual(yield* textOf(api, id, "/plugins/shop.yml"), "prices: 3\n")
+          assert.deepStrictEqual(yield* namesIn(api, id, "/plugins/maps"), ["end.bin", "spawn.yml"])
+          // The name of the local file, as the API shows it (spec 10.2).
+          assert.include(yield* namesIn(api, id, "/plugins"), "100%2525.txt")
+          yield* step(() => page.getByRole("button", { name: "Close", exact: true }).click())
+          yield* step(() => page.getByRole("region", { name: "Uploads" }).waitFor({ state: "detached" }))
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "an upload that fails is sent again, one that is paused goes on, one that is cancelled leaves nothing",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const opened = yield* openPage(yield* browser, api, filesPage(id))
+          const { page } = opened
+          yield* step(() => link(page, "plugins").waitFor())
+          let isBroken = true
+          yield* step(() =>
+            page.route("**/files/content*", (route) =>
+              isBroken && route.request().method() === "PUT" ? route.abort() : route.continue()
+            )
+          )
+          const upload = (...names: ReadonlyArray<string>) =>
+            step(() =>
+              page
+                .locator('input[type="file"]')
+                .setInputFiles(
+                  names.map((name) => ({ name, mimeType: "text/plain", buffer: Buffer.from(name) }))
+                )
+            )
+          yield* upload("one.txt", "two.txt")
+          yield* shows(page, "The connection broke")
+          isBroken = false
+          yield* step(() => page.getByRole("button", { name: "Retry 2 failed" }).click())
+          yield* shows(page, "2 of 2 files stored")
+          yield* step(() => page.getByRole("button", { name: "Close", exact: true }).click())
+
+          const held = Promise.withResolvers<void>()
+          yield* step(() =>
+            page.route("**/files/content*", async (route) => {
+              await held.promise
+              await route.continue().catch(() => undefined)
+            })
+          )
+          yield* upload("three.txt", "four.txt")
+          yield* step(() => page.getByRole("button", { name: "Pause" }).click())
+          yield* shows(page, "Files under way are sent again from their beginning")
+          held.resolve()
+          yield* step(() => page.getByRole("button", { name: "Cancel /four.txt" }).click())
+          yield* step(() => page.getByRole("button", { name: "Resume" }).click())
+          yield* shows(page, "1 of 1 file stored")
+          const names = yield* namesIn(api, id, "/")
+          assert.includeMembers([...names], ["one.txt", "two.txt", "three.txt"])
+          assert.notInclude(names, "four.txt")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "files and folders are downloaded",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const opened = yield* openPage(yield* browser, api, filesPage(id))
+          const { page } = opened
+          const downloaded = Effect.fnUntraced(function* (button: string) {
+            const came = page.waitForEvent("download")
+            yield* step(() => page.getByRole("button", { name: button, exact: true }).click())
+            const download = yield* step(() => came)
+            return {
+              name: download.suggestedFilename(),
+              bytes: readFileSync(yield* step(() => download.path()))
+            }
+          })
+          yield* select(page, "notes.txt")
+          const file = yield* downloaded("Download")
+          assert.strictEqual(file.name, "notes.txt")
+          assert.strictEqual(file.bytes.toString(), "first\nsecond needle\n")
+          yield* step(() => page.getByRole("button", { name: "Clear the selection" }).click())
+          yield* select(page, "plugins")
+          const archive = yield* downloaded("Download")
+          assert.match(archive.name, /\.zip$/)
+          assert.strictEqual(archive.bytes.subarray(0, 2).toString(), "PK")
+          assert.include(archive.bytes.toString("latin1"), "plugins/maps/spawn.yml")
+
+          yield* expectStatus(api, 201, "PUT", contentOf(id, "/data.bin"), {
+            raw: "\0\u0001",
+            headers: { "content-type": "application/octet-stream" }
+          })
+          yield* step(() => page.getByRole("button", { name: "Refresh" }).click())
+          yield* step(() => link(page, "data.bin").click())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          assert.strictEqual((yield* downloaded("Download")).name, "data.bin")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a key with the right browse reads; one with paths begins at its folder; one without both has no tab",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const launched = yield* browser
+          const { key: reader } = yield* keyed("ReadOnly", { allow: ["read", "browse"] })
+          const opened = yield* openPage(launched, api, filesPage(id), { key: reader })
+          const { page } = opened
+          yield* select(page, "notes.txt")
+          yield* step(() => page.getByRole("button", { name: "Download" }).waitFor())
+          for (const name of ["New", "Upload", "Rename…", "Delete…"])
+            assert.strictEqual(yield* step(() => page.getByRole("button", { name, exact: true }).count()), 0)
+          yield* assertClean(opened)
+
+          const { key: limited } = yield* keyed("Operator", { allow: ["files"], paths: ["/plugins/maps"] })
+          const narrow = yield* openPage(launched, api, filesPage(id), { key: limited })
+          yield* step(() => link(narrow.page, "spawn.yml").waitFor())
+          assert.strictEqual(yield* step(() => narrow.page.locator(".crumbs a").count()), 0)
+          yield* assertClean(narrow)
+
+          const { key: other } = yield* keyed("ReadOnly")
+          const without = yield* openPage(launched, api, filesPage(id), { key: other })
+          yield* step(() => without.page.getByRole("link", { name: "Console" }).waitFor())
+          assert.strictEqual(yield* step(() => without.page.getByRole("link", { name: "Files" }).count()), 0)
+          yield* assertClean(without)
+        }).pipe(Effect.scoped),
+      slow
+    )
+  })
+})
