@@ -96,7 +96,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
     }).annotateMerge(route("List a folder, by name", { right: "browse" })),
     HttpApiEndpoint.get("read", "/servers/:server/files/content", {
       params,
-      query: { path: filePath("The file."), ticket },
+      query: { path: filePath("The file to read."), ticket },
       headers: {
         range: header(
           "One range of bytes, as `bytes=0-1023`: the response is 206. Several ranges are ignored."

@@ -55,10 +55,10 @@ layer(service(), options)("the audit log", (it) => {
             if (endpoint.method !== "GET") writing.push(`${group.identifier}.${endpoint.identifier}`)
           }
         })
-        // A GET: the lines of an open console are commands.
+        // The lines of an open console are commands, and reads of contents are audited.
         assert.sameMembers(
           routesOf(ApplicationApi).flatMap(({ audited, name }) => (audited === undefined ? [] : [name])),
-          [...writing, "servers.console"]
+          [...writing, "servers.console", "files.read", "files.archive", "files.search"]
         )
       })
     )

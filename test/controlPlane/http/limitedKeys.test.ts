@@ -75,6 +75,24 @@ const inputs: Readonly<
   "rollouts.pause": () => ({ status: 404 }),
   "rollouts.resume": () => ({ status: 404 }),
   "rollouts.abort": () => ({ status: 404 }),
+  "files.list": () => ({ status: 404 }),
+  "files.read": () => ({ status: 404, query: "?path=/a" }),
+  "files.write": () => ({ status: 404, query: "?path=/a" }),
+  "files.archive": () => ({ status: 404, query: "?path=/a" }),
+  "files.folder": () => ({ status: 404, body: { path: "/a" } }),
+  "files.move": () => ({ status: 404, body: { moves: [{ from: "/a", to: "/b" }] } }),
+  "files.copy": () => ({ status: 404, body: { copies: [{ from: "/a", to: "/b" }] } }),
+  "files.delete": () => ({ status: 404, body: { paths: ["/a"] } }),
+  "files.mode": () => ({ status: 404, body: { paths: ["/a"], mode: "0644" } }),
+  "files.search": () => ({ status: 404, query: "?text=a" }),
+  "files.diff": () => ({ status: 404 }),
+  "files.writeToMany": (id) => ({
+    status: 200,
+    body: { selector: { ids: [id] }, path: "/a", content: "a" }
+  }),
+  "operations.list": () => ({ status: 200 }),
+  "operations.get": () => ({ status: 404 }),
+  "operations.cancel": () => ({ status: 404 }),
   // A stream stays open.
   "events.sse": () => ({ status: 410, query: "?cursor=999999999" }),
   "events.websocket": () => ({ status: 410, query: "?cursor=999999999" }),
@@ -100,7 +118,7 @@ layer(service, options)("keys limited to some servers", (it) => {
             ({ text }) => text
           )
         const before = yield* view()
-        const values = { node, blueprint: "kept", software: "game", mixin: "none" }
+        const values = { node, blueprint: "kept", software: "game", mixin: "none", operation: "none" }
         const call = Effect.fnUntraced(function* (route: (typeof contractRoutes)[number], server: string) {
           const { body, query = "", status } = inputs[route.name]?.(server) ?? { status: 0 }
           const rollout_id = server === UNKNOWN ? "x".repeat(rollout.id.length) : rollout.id

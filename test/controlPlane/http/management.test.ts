@@ -12,24 +12,31 @@ layer(service(), options)("management routes", (it) => {
         const api = yield* Muster
         const { paths } = (yield* api.request("GET", "/openapi.json")).json
         let routes = 0
+        const bodies: Readonly<Record<string, object>> = {
+          power: { action: "stop" },
+          commands: { commands: ["x"] },
+          folder: { path: "/a" },
+          move: { moves: [{ from: "/a", to: "/b" }] },
+          copy: { copies: [{ from: "/a", to: "/b" }] },
+          delete: { paths: ["/a"] },
+          mode: { paths: ["/a"], mode: "0644" }
+        }
         for (const [path, operations] of Object.entries<object>(paths)) {
           if (!path.startsWith("/api/servers/{server}")) continue
           for (const method of Object.keys(operations)) {
             routes++
             for (const id of ["nope", "srv_00000000000000000000000000", "__proto__"]) {
-              const body = path.endsWith("/power")
-                ? { action: "stop" }
-                : path.endsWith("/commands")
-                  ? { commands: ["x"] }
-                  : {}
-              const answer = yield* api.request(method.toUpperCase(), path.replace("{server}", id), {
+              const body = bodies[path.slice(path.lastIndexOf("/") + 1)] ?? {}
+              const query = path.includes("/files/") && method !== "post" ? "?path=/a" : ""
+              const url = `${path.replace("{server}", id)}${path.endsWith("/diff") ? "" : query}`
+              const answer = yield* api.request(method.toUpperCase(), url, {
                 ...(method === "post" ? { body } : method === "patch" ? { body: {} } : {})
               })
               assertError(answer, 404, `server not found: ${id}`)
             }
           }
         }
-        assert.strictEqual(routes, 16)
+        assert.strictEqual(routes, 27)
       })
     )
 

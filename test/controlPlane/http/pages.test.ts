@@ -435,6 +435,11 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/servers/{server}/console",
           "GET /api/servers/{server}/crashes",
           "GET /api/servers/{server}/events",
+          "GET /api/servers/{server}/files",
+          "GET /api/servers/{server}/files/archive",
+          "GET /api/servers/{server}/files/content",
+          "GET /api/servers/{server}/files/diff",
+          "GET /api/servers/{server}/files/search",
           "GET /api/servers/{server}/install",
           "GET /api/servers/{server}/install/logs",
           "GET /api/servers/{server}/logs",
@@ -459,6 +464,7 @@ layer(service(noNode), options)("pages", (it) => {
           "PATCH /api/webhooks/{webhook}",
           "POST /api/blueprints/reload",
           "POST /api/events/tickets",
+          "POST /api/files",
           "POST /api/keys",
           "POST /api/quotas",
           "POST /api/rollouts",
@@ -468,6 +474,11 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/servers",
           "POST /api/servers/power",
           "POST /api/servers/{server}/commands",
+          "POST /api/servers/{server}/files/copy",
+          "POST /api/servers/{server}/files/delete",
+          "POST /api/servers/{server}/files/folder",
+          "POST /api/servers/{server}/files/mode",
+          "POST /api/servers/{server}/files/move",
           "POST /api/servers/{server}/power",
           "POST /api/servers/{server}/reinstall",
           "POST /api/servers/{server}/reset",
@@ -475,7 +486,8 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/software/reload",
           "POST /api/webhooks",
           "POST /api/webhooks/{webhook}/replay",
-          "POST /api/webhooks/{webhook}/test"
+          "POST /api/webhooks/{webhook}/test",
+          "PUT /api/servers/{server}/files/content"
         ])
       })
     )
