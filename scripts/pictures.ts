@@ -24,6 +24,15 @@ const names = [
   "event-night"
 ]
 
+/** Files of the first server, as a game has them. */
+const files = {
+  "/plugins/shop/config.yml": "currency: coins\nprices:\n  stone: 2\n  diamond: 250\n",
+  "/plugins/shop.jar": "jar",
+  "/world/level.dat": "level",
+  "/ops.json": "[]\n",
+  "/server.properties": "motd=Welcome to survival\nmax-players=40\n"
+}
+
 const step = <A>(run: () => Promise<A>) => Effect.promise(run)
 
 /** Runs a command of the checkout and returns what it prints. */
@@ -67,6 +76,8 @@ Effect.gen(function* () {
     yield* expectStatus(api, 200, "GET", `/api/servers/${id}?wait=running&timeout=60`)
   const [first = ""] = ids
   yield* commands(api, first, "help", "say Welcome to survival", "list")
+  for (const [path, text] of Object.entries(files))
+    yield* api.request("PUT", `/api/servers/${first}/files/content?path=${path}`, { raw: text })
   const browser = yield* Effect.acquireRelease(
     step(() =>
       launcher.launch({
@@ -97,5 +108,8 @@ Effect.gen(function* () {
     yield* step(() => page.locator(".plot .muted").nth(1).getByText("MiB of").waitFor())
     yield* Effect.sleep("15 seconds")
     if (scheme === "dark") yield* take(page, "console.png")
+    yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#files/plugins/shop/config.yml`))
+    yield* step(() => page.getByLabel("Contents of config.yml").getByText("currency").waitFor())
+    if (scheme === "light") yield* take(page, "files.png")
   }
 }).pipe(Effect.scoped, NodeRuntime.runMain)

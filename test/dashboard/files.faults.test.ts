@@ -48,6 +48,13 @@ const focused = (page: Page, text: string) =>
 
 const hostile = "<img src=x onerror=alert(1)> %41 \u202egpj.\"'"
 
+/** Types over the whole text of the editor. */
+const retype = Effect.fnUntraced(function* (page: Page, name: string, text: string) {
+  yield* step(() => page.getByLabel(`Contents of ${name}`).click())
+  yield* step(() => page.keyboard.press("Control+a"))
+  yield* step(() => page.keyboard.type(text))
+})
+
 describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => {
   const service = Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27600-27699" })
   layer(service, { ...slow, excludeTestServices: true })((it) => {
@@ -252,7 +259,125 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
     )
 
     it.effect(
-      "files and folders are downloaded",
+      "a search opens a file at its line",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const opened = yield* openPage(yield* browser, api, filesPage(id))
+          const { page } = opened
+          yield* step(() => page.getByRole("button", { name: "Search…" }).click())
+          yield* step(() => page.getByLabel("Text", { exact: true }).fill("needle"))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* shows(page, "second needle")
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => link(page, "/notes.txt:2").click())
+          yield* step(() => page.getByLabel("Contents of notes.txt").waitFor())
+          yield* step(() => page.keyboard.type("the "))
+          yield* step(() => page.locator(".cm-activeLine", { hasText: "the second needle" }).waitFor())
+          yield* step(() => page.keyboard.press("Control+z"))
+          yield* step(() => page.getByText("Changed, not stored").waitFor({ state: "detached" }))
+          yield* step(() => page.goBack())
+          yield* step(() => page.getByLabel("Name", { exact: true }).fill("spawn"))
+          yield* step(() => page.getByLabel("Text", { exact: true }).fill(""))
+          yield* step(() => page.keyboard.press("Enter"))
+          yield* step(() => link(page, "/plugins/maps/spawn.yml").waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a text is edited and stored; a change of another caller is shown before it is overwritten or taken",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const opened = yield* openPage(yield* browser, api, filesPage(id))
+          const { page } = opened
+          const dialog = page.getByRole("dialog")
+          yield* step(() => link(page, "notes.txt").click())
+          yield* retype(page, "notes.txt", "n mine")
+          yield* shows(page, "Changed, not stored")
+          yield* step(() => page.keyboard.press("Control+s"))
+          yield* shows(page, "Stored: notes.txt")
+          assert.strictEqual(yield* textOf(api, id, "/notes.txt"), "n mine")
+
+          yield* write(api, id, "/notes.txt", "theirs")
+          yield* retype(page, "notes.txt", "mine again")
+          yield* step(() => page.getByRole("button", { name: "Store" }).click())
+          yield* step(() =>
+            dialog.getByRole("region", { name: "Text on the server" }).getByText("theirs").waitFor()
+          )
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => dialog.getByRole("button", { name: "Overwrite with yours" }).click())
+          yield* step(() => page.getByText("Changed, not stored").waitFor({ state: "detached" }))
+          assert.strictEqual(yield* textOf(api, id, "/notes.txt"), "mine again")
+
+          yield* write(api, id, "/notes.txt", "theirs again")
+          yield* retype(page, "notes.txt", "lost")
+          yield* step(() => page.keyboard.press("Control+s"))
+          yield* step(() => dialog.getByRole("button", { name: "Take theirs" }).click())
+          yield* step(() => page.locator(".cm-line", { hasText: "theirs again" }).waitFor())
+          assert.strictEqual(yield* textOf(api, id, "/notes.txt"), "theirs again")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a mark names the keys that the next start writes, in the list and in the editor",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          yield* write(api, id, "/server.properties", "motd=Mine\nport=1\n")
+          const opened = yield* openPage(yield* browser, api, filesPage(id))
+          const { page } = opened
+          yield* step(() =>
+            page
+              .getByRole("row", { name: /server\.properties/ })
+              .getByText("managed: motd")
+              .waitFor()
+          )
+          yield* step(() => link(page, "server.properties").click())
+          yield* shows(page, "The next start writes these keys again: motd.")
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "the page asks before changes of a text are lost: tabs, steps back, reloads",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const { page, problems } = yield* openPage(yield* browser, api, filesPage(id))
+          const question = page.getByRole("dialog", { name: "Discard the changes of notes.txt?" })
+          const cancelled = Effect.gen(function* () {
+            yield* step(() => question.getByRole("button", { name: "Cancel" }).click())
+            yield* shows(page, "Changed, not stored")
+          })
+          yield* step(() => link(page, "notes.txt").click())
+          yield* retype(page, "notes.txt", "mine")
+          yield* step(() => page.getByRole("link", { name: "Changes" }).click())
+          yield* cancelled
+          yield* step(() => page.evaluate("history.back()"))
+          yield* cancelled
+          assert.match(page.url(), /#files\/notes\.txt$/)
+          assert.deepStrictEqual(problems(), [])
+          yield* step(() => Promise.all([page.waitForEvent("dialog"), page.evaluate("location.reload()")]))
+          assert.deepStrictEqual(problems(), ["dialog: "])
+          yield* shows(page, "Changed, not stored")
+          yield* step(() => page.evaluate("history.back()"))
+          yield* step(() => question.getByRole("button", { name: "Discard the changes" }).click())
+          yield* step(() => link(page, "plugins").waitFor())
+          yield* step(() => link(page, "notes.txt").click())
+          yield* step(() => page.locator(".cm-line", { hasText: "second needle" }).waitFor())
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "files and folders are downloaded; what is no text has no editor",
       () =>
         Effect.gen(function* () {
           const { api, id } = yield* prepared
@@ -284,6 +409,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           })
           yield* step(() => page.getByRole("button", { name: "Refresh" }).click())
           yield* step(() => link(page, "data.bin").click())
+          yield* shows(page, "This file has no editor")
           assert.deepStrictEqual(yield* violationsOf(page), [])
           assert.strictEqual((yield* downloaded("Download")).name, "data.bin")
           yield* assertClean(opened)
@@ -304,6 +430,12 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* step(() => page.getByRole("button", { name: "Download" }).waitFor())
           for (const name of ["New", "Upload", "Rename…", "Delete…"])
             assert.strictEqual(yield* step(() => page.getByRole("button", { name, exact: true }).count()), 0)
+          yield* step(() => link(page, "notes.txt").click())
+          yield* shows(page, "The key “test” lacks the right files. The file can be read only.")
+          yield* step(() => page.getByLabel("Contents of notes.txt").click())
+          yield* step(() => page.keyboard.type("x"))
+          assert.strictEqual(yield* step(() => page.locator(".cm-line").first().textContent()), "first")
+          assert.strictEqual(yield* step(() => page.getByRole("button", { name: "Store" }).count()), 0)
           yield* assertClean(opened)
 
           const { key: limited } = yield* keyed("Operator", { allow: ["files"], paths: ["/plugins/maps"] })

@@ -1,9 +1,8 @@
 import { useEffect, useRef, useState } from "preact/hooks"
 import { caller } from "../../api/session.ts"
 import type { View } from "../../dom/el.ts"
-import { action, empty } from "../../parts/parts.tsx"
 import { addressOf, follow } from "../../state/router.ts"
-import { downloadFile } from "./download.ts"
+import { FileEditor } from "./FileEditor.tsx"
 import { FileSearch } from "./FileSearch.tsx"
 import { FolderView } from "./FolderView.tsx"
 import { fileName } from "./fileApi.ts"
@@ -57,6 +56,7 @@ export const Files = (props: {
   readonly id: string
   /** As in the address; empty: the first folder that the key reaches. */
   readonly path: string
+  readonly line: number | undefined
 }): View => {
   const { id } = props
   const path = props.path === "" ? (rootsOf()[0] ?? "/") : props.path
@@ -78,12 +78,7 @@ export const Files = (props: {
       {path.endsWith("/") ? (
         <FolderView key={path} id={id} path={path} from={from} onSearch={() => setSearched(path)} />
       ) : (
-        empty(
-          "file",
-          fileName(path),
-          "",
-          action({ text: "Download", icon: "download", onClick: () => void downloadFile(id, path) })
-        )
+        <FileEditor key={`${path} ${props.line}`} id={id} path={path} line={props.line} />
       )}
     </div>
   )

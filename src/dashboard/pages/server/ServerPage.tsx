@@ -208,7 +208,7 @@ const Attention = ({ server }: { readonly server: Server }): View | null => {
 const panelOf = (tab: Tab, server: Server, place: Place, reload: () => void): View => {
   switch (tab) {
     case "files":
-      return <Files id={server.id} path={place.path} />
+      return <Files id={server.id} path={place.path} line={place.line} />
     case "console":
       return <Console id={server.id} status={server.status ?? "unknown"} />
     case "changes":
