@@ -1,18 +1,9 @@
 /** The routes of {@link NodeFiles} on the daemon (spec 10.5). */
 import { Effect, References, Stream } from "effect"
-import {
-  Conflict,
-  Forbidden,
-  InsufficientStorage,
-  InternalError,
-  InvalidRequest,
-  NotFound,
-  PreconditionFailed,
-  RangeNotSatisfiable,
-  Unavailable
-} from "../contract/domain/errors.ts"
+import { Conflict, InternalError, Unavailable } from "../contract/domain/errors.ts"
 import { DaemonApi } from "../contract/nodeApi/DaemonApi.ts"
 import type { FileError, NodeFiles } from "../contract/nodeApi/NodeFiles.ts"
+import { refusalError } from "../contract/nodeApi/NodeFilesApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
 import { serveSession } from "./access/sessionHttp.ts"
 import { ServedDaemon } from "./ServedDaemon.ts"
@@ -20,24 +11,7 @@ import { ServedDaemon } from "./ServedDaemon.ts"
 const httpError = (error: FileError) => {
   if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)
   const { detail, hint, status } = error
-  switch (status) {
-    case 403:
-      return new Forbidden({ detail, hint })
-    case 404:
-      return new NotFound({ detail, hint })
-    case 409:
-      return new Conflict({ detail, hint })
-    case 412:
-      return new PreconditionFailed({ detail, hint })
-    case 416:
-      return new RangeNotSatisfiable({ detail, hint })
-    case 422:
-      return new InvalidRequest({ detail, hint })
-    case 500:
-      return new InternalError({ detail, hint })
-    case 507:
-      return new InsufficientStorage({ detail, hint })
-  }
+  return status === 500 ? new InternalError({ detail, hint }) : refusalError({ status, detail, hint })
 }
 
 const outcomeOf = (error: FileError | undefined) => {

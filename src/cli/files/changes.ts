@@ -1,7 +1,7 @@
 /** `muster files rm`, `mv`, `cp`, `mkdir` and `chmod`. */
 import { Array, Effect } from "effect"
 import { Argument, Flag } from "effect/cli"
-import { FileMode } from "../../contract/domain/Files.ts"
+import { childPath, FileMode } from "../../contract/domain/Files.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { command, switchFlag } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
@@ -13,7 +13,6 @@ import { reported, writeOnce, writeToMany } from "./outcomes.ts"
 import {
   nameOf,
   type Place,
-  pathIn,
   placeOf,
   placesOf,
   readPath,
@@ -109,7 +108,7 @@ const targetsOfSources = Effect.fnUntraced(function* (sources: ReadonlyArray<Pla
     return yield* wrongUsage(`${target.path} is no folder: write ${target.path}/ to make one.`)
   return Array.map(sources, ({ path }) => ({
     from: path,
-    to: isInto ? pathIn(target.path, nameOf(path)) : target.path
+    to: isInto ? childPath(target.path, nameOf(path)) : target.path
   }))
 })
 
@@ -167,7 +166,7 @@ export const cp = command("cp", {
     yield* refuseFolders(sources, recursive)
     if (selector.length > 0) {
       if (sources.length > 1) return yield* wrongUsage("--selector takes one file: SERVER:PATH PATH.")
-      const to = target.isFolder ? pathIn(target.path, nameOf(first.path)) : target.path
+      const to = target.isFolder ? childPath(target.path, nameOf(first.path)) : target.path
       return yield* writeToMany(selector, to, { from: { server_id: first.id, path: first.path } }, yes)
     }
     if (isAcross) return yield* copyAcross(sources, target)

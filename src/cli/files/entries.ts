@@ -1,9 +1,9 @@
 /** What lies at a path of a server. */
 import { Effect, Option, Stream } from "effect"
-import type { FileEntry } from "../../contract/domain/Files.ts"
+import { childPath, type FileEntry } from "../../contract/domain/Files.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
-import { nameOf, type Place, parentOf, pathIn } from "./remotePath.ts"
+import { nameOf, type Place, parentOf } from "./remotePath.ts"
 
 /** The entries of a folder by name; each chunk is a page. */
 export const entriesOf = ({ id, path }: Place, sizes = false) =>
@@ -50,7 +50,7 @@ const PAGE = 1000
 /** Returns the path into which a file with this name goes: itself, or in the folder that it is. */
 export const targetOf = Effect.fnUntraced(function* (place: Place, name: string) {
   const isFolder = place.isFolder || (yield* isFolderAt(place))
-  return isFolder ? pathIn(place.path, name) : place.path
+  return isFolder ? childPath(place.path, name) : place.path
 })
 
 /** Returns why an entry cannot be read, unless it is a file or a folder. */

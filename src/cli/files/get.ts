@@ -5,7 +5,7 @@ import * as fs from "node:fs/promises"
 import { basename, dirname } from "node:path"
 import { Effect, Result, Stream } from "effect"
 import { Argument } from "effect/cli"
-import type { FileEntry } from "../../contract/domain/Files.ts"
+import { childPath, type FileEntry } from "../../contract/domain/Files.ts"
 import { io } from "../../daemon/disk/fsio.ts"
 import { command } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
@@ -14,15 +14,7 @@ import { toStandardOutput } from "./content.ts"
 import { entriesOf, entryAt, whyNoContent } from "./entries.ts"
 import { localName, partName, within } from "./localNames.ts"
 import { type Progress, withProgress } from "./progress.ts"
-import {
-  nameOf,
-  type Place,
-  pathIn,
-  placeOf,
-  readRemote,
-  recursiveFlag,
-  remoteArgument
-} from "./remotePath.ts"
+import { nameOf, type Place, placeOf, readRemote, recursiveFlag, remoteArgument } from "./remotePath.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
 
 const PERMISSIONS = 0o777
@@ -116,7 +108,7 @@ const getFolder = Effect.fnUntraced(function* (
   batch: Batch
 ): Effect.fn.Return<void, TransferFailure, Needs> {
   const use = Effect.fnUntraced(function* (entry: FileEntry) {
-    const path = pathIn(place.path, entry.name)
+    const path = childPath(place.path, entry.name)
     const why = whyNoContent(entry)
     if (why !== undefined) return yield* batch.skipped(path, why)
     const name = localName(entry.name)

@@ -6,7 +6,7 @@ import { basename, resolve } from "node:path"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Stream } from "effect"
 import { Argument } from "effect/cli"
-import { shownName } from "../../contract/domain/Files.ts"
+import { childPath, shownName } from "../../contract/domain/Files.ts"
 import { forEachEntry, io } from "../../daemon/disk/fsio.ts"
 import { command } from "../shared/command.ts"
 import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
@@ -17,7 +17,7 @@ import { isFolderAt } from "./entries.ts"
 import { within } from "./localNames.ts"
 import { makeFolder, writeToMany } from "./outcomes.ts"
 import { withProgress } from "./progress.ts"
-import { type Place, pathIn, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
+import { type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
 
 const STANDARD_INPUT = "-"
@@ -103,7 +103,7 @@ const putFolder = Effect.fnUntraced(function* (
   let isMade = false
   const use = Effect.fnUntraced(function* (entry: Dirent<Buffer>) {
     const from = within(local, entry.name)
-    const path = pathIn(place.path, shownName(entry.name))
+    const path = childPath(place.path, shownName(entry.name))
     const into = { ...place, path }
     if (entry.isDirectory()) {
       isMade = true
@@ -141,7 +141,7 @@ const meansContents = (local: string): boolean => /(?:^|\/)\.\/?$/.test(local)
 
 /** Returns the path into which a local file or folder goes; `isInto`: the target is a folder that exists. */
 const pathFor = (local: string, { path }: Place, isInto: boolean): string =>
-  isInto && !meansContents(local) ? pathIn(path, shownName(Buffer.from(basename(resolve(local))))) : path
+  isInto && !meansContents(local) ? childPath(path, shownName(Buffer.from(basename(resolve(local))))) : path
 
 const putAll = Effect.fnUntraced(function* (
   locals: ReadonlyArray<string>,

@@ -39,9 +39,6 @@ export const nameOf = (path: string): string => path.slice(path.lastIndexOf("/")
 
 export const parentOf = (path: string): string => path.slice(0, path.lastIndexOf("/")) || "/"
 
-export const pathIn = (folder: string, name: string): string =>
-  folder === "/" ? `/${name}` : `${folder}/${name}`
-
 const MEANING = "SERVER:PATH; the server by its id, the beginning of one, or its name"
 
 export const remoteArgument = Argument.String("path").pipe(Argument.withDescription(MEANING))

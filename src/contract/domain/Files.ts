@@ -94,6 +94,10 @@ export const FilePath = Schema.String.check(
 export const isWithin = (folder: string, path: string): boolean =>
   folder === "/" || path === folder || path.startsWith(`${folder}/`)
 
+/** Returns the path of a name in a folder. */
+export const childPath = (folder: string, name: string): string =>
+  folder === "/" ? `/${name}` : `${folder}/${name}`
+
 export const FileType = Schema.Literals(["file", "folder", "link", "other"])
 export type FileType = typeof FileType.Type
 

@@ -3,8 +3,11 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Policy, route } from "../api/routePolicy.ts"
 import {
+  Conflict,
   Forbidden,
   InsufficientStorage,
+  InvalidRequest,
+  NotFound,
   PreconditionFailed,
   RangeNotSatisfiable,
   UpgradeRequired
@@ -13,6 +16,7 @@ import { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch, FileMo
 import { FileTask, FileTaskState, MOST_CHANGES, OperationId } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
+import type { FileRefused } from "./NodeFiles.ts"
 
 /** Most changes, and most paths of an archive, in one call. */
 export const MOST_PATHS = 1000
@@ -24,6 +28,26 @@ const whole = Schema.optionalKey(
 )
 
 const refusals = [Forbidden, PreconditionFailed, RangeNotSatisfiable, InsufficientStorage] as const
+
+/** Returns the error of a refusal, as daemons and the service respond. */
+export const refusalError = ({ detail, hint, status }: Pick<FileRefused, "detail" | "hint" | "status">) => {
+  switch (status) {
+    case 403:
+      return new Forbidden({ detail, hint })
+    case 404:
+      return new NotFound({ detail, hint })
+    case 409:
+      return new Conflict({ detail, hint })
+    case 412:
+      return new PreconditionFailed({ detail, hint })
+    case 416:
+      return new RangeNotSatisfiable({ detail, hint })
+    case 422:
+      return new InvalidRequest({ detail, hint })
+    case 507:
+      return new InsufficientStorage({ detail, hint })
+  }
+}
 
 /** The outcome of a change: nothing, or the refusal. */
 const Outcome = Schema.Struct({

@@ -68,7 +68,7 @@ export const FilesHandlers = handlersOf(
       const paths = changes.flatMap((one) => ("from" in one ? [one.from, one.path] : [one.path]))
       yield* Effect.forEach(paths, requirePath, { discard: true })
       yield* checkDistinct(changes.map(({ path }) => path))
-      yield* describeAudit({ paths: paths })
+      yield* describeAudit({ paths })
       return yield* nodes.change(id, changes)
     })
 
@@ -98,7 +98,7 @@ export const FilesHandlers = handlersOf(
         const paths = [query.path ?? []].flat().filter((path) => path !== "")
         if (paths.length === 0) return yield* missing("path")
         yield* Effect.forEach(paths, requirePath, { discard: true })
-        yield* describeAudit({ paths: paths })
+        yield* describeAudit({ paths })
         yield* begins(["archive", id, ...paths])
         const format = query.format === undefined || query.format === "" ? "tar.zst" : query.format
         const bytes = yield* on(id, (files) => files.archive(id, { paths, format }))

@@ -2,41 +2,18 @@
 import { Effect, Result } from "effect"
 import { RequestId } from "../../contract/domain/ApiError.ts"
 import {
-  Conflict,
-  Forbidden,
-  InsufficientStorage,
-  InvalidRequest,
   NodeFailure,
-  NotFound,
-  PreconditionFailed,
-  RangeNotSatisfiable
+  type PreconditionFailed,
+  type RangeNotSatisfiable
 } from "../../contract/domain/errors.ts"
 import type { FileChange } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { BulkOutcomes } from "../../contract/domain/Selector.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { FileError, FileRefused, NodeFiles } from "../../contract/nodeApi/NodeFiles.ts"
+import { refusalError } from "../../contract/nodeApi/NodeFilesApi.ts"
 import type { BulkFailure } from "../servers/ServerManager.ts"
 import { makeNodeCalls, makeNodeErrors } from "../servers/state/nodeCalls.ts"
-
-const ofRefusal = ({ detail, hint, status }: FileRefused) => {
-  switch (status) {
-    case 403:
-      return new Forbidden({ detail, hint })
-    case 404:
-      return new NotFound({ detail, hint })
-    case 409:
-      return new Conflict({ detail, hint })
-    case 412:
-      return new PreconditionFailed({ detail, hint })
-    case 416:
-      return new RangeNotSatisfiable({ detail, hint })
-    case 422:
-      return new InvalidRequest({ detail, hint })
-    case 507:
-      return new InsufficientStorage({ detail, hint })
-  }
-}
 
 /** The refusal of a condition or a range that the call did not have. */
 export const unasked = ({ detail, hint }: PreconditionFailed | RangeNotSatisfiable) =>
@@ -60,7 +37,7 @@ export const makeNodeAccess = Effect.gen(function* () {
         Effect.catchTag("FileRefused", (refusal) => Effect.succeed(Result.fail(refusal)))
       )
     )
-    return Result.isSuccess(result) ? result.success : yield* ofRefusal(result.failure)
+    return Result.isSuccess(result) ? result.success : yield* refusalError(result.failure)
   })
 
   /** Calls the node of a server. @error Conflict the server migrates */
@@ -78,7 +55,9 @@ export const makeNodeAccess = Effect.gen(function* () {
     ): Effect.Effect<BulkOutcomes[string]> => {
       if (error === undefined) return Effect.succeed({ status: 200 })
       const failure: Effect.Effect<BulkFailure> =
-        error._tag === "FileRefused" ? Effect.succeed(ofRefusal(error)) : Effect.flip(failWith(record, error))
+        error._tag === "FileRefused"
+          ? Effect.succeed(refusalError(error))
+          : Effect.flip(failWith(record, error))
       return Effect.map(failure, ({ code, detail, hint, status }) => ({
         code,
         status,

@@ -1,7 +1,7 @@
 /** The files that one connection reaches: of one server, or of each server that the key may browse (spec 10.6). */
 import { Effect, Option } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
-import { isWithin, nameBytes } from "../../contract/domain/Files.ts"
+import { childPath, isWithin, nameBytes } from "../../contract/domain/Files.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { type DaemonError, DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
@@ -99,7 +99,7 @@ const makeServerVolume = Effect.fnUntraced(function* (client: Client) {
         ...(after === undefined ? {} : { after })
       })
       const names = entries
-        .filter(({ name }) => isShown(path === "/" ? `/${name}` : `${path}/${name}`))
+        .filter(({ name }) => isShown(childPath(path, name)))
         .map(
           (entry): Named => ({
             name: nameBytes(entry.name),

@@ -16,7 +16,17 @@ import {
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { IoError } from "../disk/fsio.ts"
-import { enterAll, io, lstatIn, type Name, open, openRoot, type PathRefused, READ } from "../disk/safePath.ts"
+import {
+  enterAll,
+  io,
+  isTemporary,
+  lstatIn,
+  type Name,
+  open,
+  openRoot,
+  type PathRefused,
+  READ
+} from "../disk/safePath.ts"
 import type { FileLayout, SharedPart } from "../files/fileLayout.ts"
 import { pathPatterns } from "./patterns.ts"
 import { conflict, forbidden, noSuchPath, notAPath } from "./refused.ts"
@@ -25,10 +35,6 @@ type WalkError = FileRefused | PathRefused | IoError
 
 /** The type of an overlay in `statfs`. */
 const OVERLAYFS = 0x794c7630
-
-/** A file that is being written, or was left by a daemon that was killed. */
-const temporary = /^\.muster-[0-9a-f-]{36}\.tmp$/
-export const isTemporary = (name: string): boolean => temporary.test(name)
 
 /** A path that an access may reach. */
 export interface Place {
@@ -45,9 +51,6 @@ export interface Located {
 }
 
 const parentOf = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")))
-
-export const childOf = (folder: string, name: string): string =>
-  folder === "/" ? `/${name}` : `${folder}/${name}`
 
 const targetOf = ({ parts }: SharedPart) => `/${parts.join("/")}`
 

@@ -1,10 +1,9 @@
 /** Changes of files by callers: folders, deletions, permissions, moves and copies (spec 10.3). */
-import { randomUUID } from "node:crypto"
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Option } from "effect"
 import { type FileChange, isWithin } from "../../contract/domain/Files.ts"
-import { describe, enter, io, lstatIn, open, within } from "../disk/safePath.ts"
+import { describe, enter, io, lstatIn, open, temporaryName, within } from "../disk/safePath.ts"
 import { parentMade, syncFolder } from "./contents.ts"
 import { conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
 import type { Room } from "./room.ts"
@@ -24,7 +23,7 @@ export interface Staging {
   readonly old: Buffer
 }
 
-interface Scene {
+export interface Scene {
   readonly site: Site
   readonly room: Room
 }
@@ -36,9 +35,9 @@ export interface ChangeScene extends Scene {
   readonly mostCopied?: number
 }
 
-const newName = () => Buffer.from(`.muster-${randomUUID()}.tmp`)
+const newName = () => Buffer.from(temporaryName())
 
-const refuseFixed = (site: Site, path: string) => {
+export const refuseFixed = (site: Site, path: string) => {
   const fixed = site.fixedWithin(path)
   return fixed === undefined
     ? Effect.void

@@ -1,5 +1,5 @@
 /** Reading and replacing the contents of files (spec 10.3). */
-import { createHash, randomUUID } from "node:crypto"
+import { createHash } from "node:crypto"
 import type { BigIntStats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Exit, Option, Stream } from "effect"
@@ -16,7 +16,9 @@ import {
   open,
   openFileIn,
   PERMISSIONS,
-  within
+  temporaryName,
+  within,
+  writeAll
 } from "../disk/safePath.ts"
 import { etagOf } from "./entries.ts"
 import { type AccessError, conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
@@ -105,18 +107,9 @@ const checkTarget = (path: string, request: WriteFile, there: BigIntStats | unde
     : conditionFailed(path, "it has been changed")
 }
 
-/** Writes all bytes of a chunk at the end of a file. */
-const append = Effect.fnUntraced(function* (path: string, handle: fs.FileHandle, bytes: Uint8Array) {
-  for (let done = 0; done < bytes.length; ) {
-    const from = done
-    const { bytesWritten } = yield* io(path, () => handle.write(bytes, from, bytes.length - from, null))
-    done += bytesWritten
-  }
-})
-
 /** Makes a temporary file in a folder, which is removed at the end of the scope unless it is renamed. */
 export const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHandle) {
-  const name = `.muster-${randomUUID()}.tmp`
+  const name = temporaryName()
   let isRenamed = false
   const handle = yield* open(path, within(folder, name), CREATE, 0o600)
   yield* atScopeEnd(() =>
@@ -189,7 +182,7 @@ export const writeContents = (
       Effect.fnUntraced(function* (chunk) {
         yield* take(chunk.length)
         if (request.sha256 !== undefined) hash.update(chunk)
-        yield* append(path, handle, chunk)
+        yield* writeAll(path, handle, chunk, null)
         unflushed += chunk.length
         if (unflushed < FLUSH_INTERVAL) return
         unflushed = 0

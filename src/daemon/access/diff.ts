@@ -2,18 +2,23 @@
 import type { Stats } from "node:fs"
 import type { FileHandle } from "node:fs/promises"
 import { Effect, Option, type Scope } from "effect"
-import { type FileDifference, shownName } from "../../contract/domain/Files.ts"
+import { childPath, type FileDifference, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { enter, enterAll, lstatIn, openRoot, type PathRefused, PERMISSIONS } from "../disk/safePath.ts"
+import {
+  enter,
+  enterAll,
+  isTemporary,
+  lstatIn,
+  openRoot,
+  type PathRefused,
+  PERMISSIONS
+} from "../disk/safePath.ts"
 import { unprocessable } from "./refused.ts"
-import { bytesOf, childOf, isCopy, isTemporary, type Site } from "./Site.ts"
-import { entriesIn } from "./trees.ts"
+import { bytesOf, isCopy, type Site } from "./Site.ts"
+import { entriesIn, MAX_DEPTH } from "./trees.ts"
 
 const MOST_DIFFERENCES = 50_000
-/** The deepest folder that is entered: each level stays open, in each layer. */
-const MAX_DEPTH = 64
-
 type DiffError = FileRefused | PathRefused | IoError
 
 /** One folder: as the server sees it, what was written there, and what lies below, the top layer first. */
@@ -73,7 +78,7 @@ class Differences {
       entriesIn(below, ({ name }) =>
         Effect.gen({ self: this }, function* () {
           const own = shownName(name)
-          const child = childOf(path, own)
+          const child = childPath(path, own)
           if (!this.#isOwn(child, own) || (lower.length > 1 && seen.has(own))) return
           if (lower.length > 1) seen.add(own)
           if (Option.isSome(yield* lstatIn(child, shown, name))) return
@@ -94,7 +99,7 @@ class Differences {
     depth: number
   ): Effect.fn.Return<void, DiffError, Scope.Scope> {
     const own = shownName(name)
-    const child = childOf(path, own)
+    const child = childPath(path, own)
     if (!this.#isOwn(child, own)) return
     const found = yield* lstatIn(child, written, name)
     // A whiteout, or an entry that is removed at this moment, is not shown.

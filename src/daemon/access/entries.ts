@@ -2,14 +2,14 @@
 import type { BigIntStats, Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Clock, Effect, Option } from "effect"
-import { type FileEntry, type FileType, shownName } from "../../contract/domain/Files.ts"
+import { childPath, type FileEntry, type FileType, shownName } from "../../contract/domain/Files.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
 import { forEachEntry, type IoError, toIoError } from "../disk/fsio.ts"
-import { io, lstatIn, PERMISSIONS, within } from "../disk/safePath.ts"
+import { io, isTemporary, lstatIn, PERMISSIONS, within } from "../disk/safePath.ts"
 import { treeSize } from "../files/copyTree.ts"
 import { noSuchPath } from "./refused.ts"
-import { bytesOf, childOf, isTemporary, type Place, type Site } from "./Site.ts"
+import { bytesOf, type Place, type Site } from "./Site.ts"
 
 const LATEST = 253_402_300_799_999
 
@@ -157,7 +157,7 @@ export const listFolder = Effect.fnUntraced(function* (site: Site, request: List
   const remnants: Array<string> = []
   const isListed = (name: string) => {
     if (isTemporary(name)) remnants.push(name)
-    return !isTemporary(name) && !site.isHidden(childOf(place.path, name))
+    return !isTemporary(name) && !site.isHidden(childPath(place.path, name))
   }
   const after = request.after === undefined ? undefined : bytesOf(request.after)
   const names = yield* namesAfter(place.path, folder, { after, most: request.limit + 1 }, isListed)
@@ -165,7 +165,7 @@ export const listFolder = Effect.fnUntraced(function* (site: Site, request: List
   const layerOf = yield* site.layersIn(place)
   const entry = Effect.fnUntraced(function* (bytes: Buffer) {
     const name = shownName(bytes)
-    const path = childOf(place.path, name)
+    const path = childPath(place.path, name)
     const own = yield* site.place(path)
     // A volume or mount is shown as what it is, not as what the server has put in its place.
     if (own.shared !== undefined && own.parts.length === 0) {
@@ -224,7 +224,7 @@ const withSizes = Effect.fnUntraced(function* (
     entries,
     Effect.fnUntraced(function* (entry, index) {
       if (entry.type !== "folder") return
-      const handle = yield* site.folderAt(yield* site.place(childOf(folder, entry.name)))
+      const handle = yield* site.folderAt(yield* site.place(childPath(folder, entry.name)))
       const { bytes } = yield* treeSize(`/proc/self/fd/${handle.fd}/.`)
       sized[index] = { ...entry, size: bytes }
     }, Effect.scoped),

@@ -14,7 +14,7 @@ import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { archiveOf } from "./archive.ts"
-import { applyChange } from "./changes.ts"
+import { applyChange, type Scene } from "./changes.ts"
 import { readContents, writeContents } from "./contents.ts"
 import { differences } from "./diff.ts"
 import { listFolder, statEntry } from "./entries.ts"
@@ -74,10 +74,6 @@ export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles 
     const room = rooms.get(instance) ?? new Room(files)
     rooms.set(instance, room)
     return room
-  }
-  interface Scene {
-    readonly site: Site
-    readonly room: Room
   }
 
   /** Runs an access to the files of a server. */

@@ -20,23 +20,19 @@ import {
   describe,
   FOLDER,
   io,
+  isTemporary,
   lstatIn,
   open,
   PathRefused,
   PERMISSIONS,
-  within
+  within,
+  writeAll
 } from "../disk/safePath.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
-import { applyChange } from "./changes.ts"
+import { applyChange, refuseFixed, type Scene } from "./changes.ts"
 import { type AccessError, conflict, forbidden, noSuchPath, toFileError } from "./refused.ts"
-import type { Room } from "./room.ts"
-import { isTemporary, type Located, type Place, type Site } from "./Site.ts"
-
-export interface Scene {
-  readonly site: Site
-  readonly room: Room
-}
+import type { Located, Place, Site } from "./Site.ts"
 
 interface SessionParts {
   readonly instance: Instance
@@ -141,15 +137,9 @@ const makeOpenFile = (
     Effect.mapError(effect, (error) =>
       error._tag === "IoError" && error.code === "EBADF" ? closed : toFileError(path)(error)
     )
-  const writeAll = Effect.fnUntraced(function* (offset: number, bytes: Uint8Array) {
+  const writeAt = Effect.fnUntraced(function* (offset: number, bytes: Uint8Array) {
     yield* taken(bytes.length)
-    for (let at = 0; at < bytes.length; ) {
-      const from = at
-      const { bytesWritten } = yield* io(path, () =>
-        handle.write(bytes, from, bytes.length - from, offset + from)
-      )
-      at += bytesWritten
-    }
+    yield* writeAll(path, handle, bytes, offset)
   })
   return {
     read: (offset, length) =>
@@ -162,7 +152,7 @@ const makeOpenFile = (
           )
         })
       ),
-    write: (offset, bytes) => done(room.explained(site)(writeAll(offset, bytes))),
+    write: (offset, bytes) => done(room.explained(site)(writeAt(offset, bytes))),
     stat: done(
       Effect.map(
         io(path, () => handle.stat()),
@@ -185,13 +175,6 @@ const entryOf = Effect.fnUntraced(function* (site: Site, path: string) {
   const found = yield* lstatIn(place.path, at.folder, at.name)
   return Option.isNone(found) ? yield* noSuchPath(place.path) : { place, at, stats: found.value }
 })
-
-const refuseFixed = (site: Site, path: string) => {
-  const fixed = site.fixedWithin(path)
-  return fixed === undefined
-    ? Effect.void
-    : conflict(path, `${fixed} is a volume or mount, which stays where it is`, "Name what lies beside it.")
-}
 
 const setEntry = Effect.fnUntraced(function* (scene: Scene, path: string, attributes: FileAttributes) {
   const { at, place, stats } = yield* entryOf(scene.site, path)

@@ -2,7 +2,6 @@
  * Tasks on the files of servers that outlast a call (spec 11.4). Each has a record in the folder `tasks` beside
  * `server.json`, with the number of changes that are made: a later daemon continues after them.
  */
-import { randomUUID } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Fiber, FiberMap, Option, Schema, type Scope } from "effect"
@@ -12,6 +11,7 @@ import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type IoError, io, listFolder, makeClosedFolder, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
+import { temporaryName } from "../disk/safePath.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { applyChange, type ChangeScene, type Staging, undoStaging } from "./changes.ts"
 import { type AccessError, conflict, noSuchPath, toFileError } from "./refused.ts"
@@ -46,7 +46,6 @@ const stateOf = ({ next, reason, state, total }: TaskRecord): FileTaskState => (
   ...(reason === undefined ? {} : { reason })
 })
 
-const stagingName = () => `.muster-${randomUUID()}.tmp`
 const stagingOf = ({ aside, old }: TaskRecord["staging"]): Staging => ({
   aside: Buffer.from(aside),
   old: Buffer.from(old)
@@ -182,7 +181,7 @@ export const makeTasks = Effect.gen(function* () {
       next: 0,
       total: task.changes.length,
       refused: 0,
-      staging: { aside: stagingName(), old: stagingName() }
+      staging: { aside: temporaryName(), old: temporaryName() }
     }
     if (before === undefined) yield* writeAtomic(pathOf(instance, id), textOf(record))
     running.set(key, record)

@@ -1,9 +1,8 @@
 /** Trees that a server may change meanwhile: each folder is opened in its open parent, never through a link. */
-import { randomUUID } from "node:crypto"
 import type { Dirent, Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Option, type Scope } from "effect"
-import { shownName } from "../../contract/domain/Files.ts"
+import { childPath, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { forEachEntry, IoError, orMissing } from "../disk/fsio.ts"
 import {
@@ -16,15 +15,16 @@ import {
   openFileIn,
   type PathRefused,
   PERMISSIONS,
+  temporaryName,
   within
 } from "../disk/safePath.ts"
 import { conflict } from "./refused.ts"
-import { childOf, type Located } from "./Site.ts"
+import type { Located } from "./Site.ts"
 
 type TreeError = FileRefused | PathRefused | IoError
 
 /** Folders that are open at a time in one tree. */
-const MAX_DEPTH = 64
+export const MAX_DEPTH = 64
 /** A server that writes meanwhile lets a folder have entries again. */
 const MAX_ROUNDS = 4
 const COPY_CHUNK = 256 * 1024
@@ -49,8 +49,8 @@ export const removeInside = (path: string, at: Located): Effect.Effect<void, Tre
       entriesIn(folder, (entry) => {
         const { name } = entry
         if (!entry.isDirectory()) return unlink(shown, { folder, name })
-        if (depth < MAX_DEPTH) return remove(childOf(shown, shownName(name)), { folder, name }, depth + 1)
-        const near = Buffer.from(`.muster-${randomUUID()}.tmp`)
+        if (depth < MAX_DEPTH) return remove(childPath(shown, shownName(name)), { folder, name }, depth + 1)
+        const near = Buffer.from(temporaryName())
         deep.push(near)
         return io(shown, () => fs.rename(within(folder, name), within(at.folder, near))).pipe(
           orMissing(undefined)
@@ -93,7 +93,7 @@ export const walkInside = <E>(
 ): Effect.Effect<void, E | TreeError> =>
   entriesIn(at, ({ name }) =>
     Effect.gen(function* () {
-      const shown = childOf(path, shownName(name))
+      const shown = childPath(path, shownName(name))
       const found = yield* lstatIn(shown, at, name)
       if (Option.isNone(found)) return
       const isEntered = yield* use({ path: shown, folder: at, name, stats: found.value })
@@ -167,7 +167,7 @@ export const copyInside = (
       return yield* new IoError({ code: "ENOENT", message: path })
     const [inside, copy] = [source.value, made.value]
     yield* entriesIn(inside, ({ name }) =>
-      copyInside(childOf(path, shownName(name)), { folder: inside, name }, { folder: copy, name }, options)
+      copyInside(childPath(path, shownName(name)), { folder: inside, name }, { folder: copy, name }, options)
     )
     yield* chownLike(path, copy, owner)
     yield* io(path, () => copy.chmod(stats.mode & PERMISSIONS))

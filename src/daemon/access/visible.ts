@@ -2,16 +2,13 @@
 import type { Stats } from "node:fs"
 import type { FileHandle } from "node:fs/promises"
 import { Effect, Option, type Scope } from "effect"
-import { shownName } from "../../contract/domain/Files.ts"
+import { childPath, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
-import { enter, io, lstatIn, openFileIn, type PathRefused } from "../disk/safePath.ts"
+import { enter, io, isTemporary, lstatIn, openFileIn, type PathRefused } from "../disk/safePath.ts"
 import { noSuchPath } from "./refused.ts"
-import { childOf, isTemporary, type Place, type Site } from "./Site.ts"
-import { entriesIn } from "./trees.ts"
-
-/** The deepest folder that is entered: each level stays open. */
-const MAX_DEPTH = 64
+import type { Place, Site } from "./Site.ts"
+import { entriesIn, MAX_DEPTH } from "./trees.ts"
 
 type WalkError = FileRefused | PathRefused | IoError
 
@@ -43,7 +40,7 @@ const walkFolder = <E>(
 ): Effect.Effect<void, E | WalkError> =>
   entriesIn(folder, ({ name }) => {
     const shown = shownName(name)
-    const child = childOf(path, shown)
+    const child = childPath(path, shown)
     if (isTemporary(shown) || site.isHidden(child)) return Effect.void
     return visit(site, child, { folder, name }, use, depth)
   })

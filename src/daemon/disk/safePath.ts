@@ -26,6 +26,14 @@ export class FileTooLarge extends Data.TaggedError("FileTooLarge")<{
   readonly maxBytes: number
 }> {}
 
+/** The name of a file that is being made. */
+export const temporaryName = (): string => `.muster-${randomUUID()}.tmp`
+
+const temporary = /^\.muster-[0-9a-f-]{36}\.tmp$/
+
+/** Whether a file is being made, or was left by a daemon that was killed. */
+export const isTemporary = (name: string): boolean => temporary.test(name)
+
 export const PERMISSIONS = 0o777
 /** Opens a folder, never through a link. */
 export const FOLDER = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
@@ -195,6 +203,21 @@ export const readFileInside = Effect.fn("readFileInside")(function* (
   return Option.some(yield* readAll(path, handle, maxBytes))
 }, Effect.scoped)
 
+/** Writes all bytes to an open file. @param at the place of the first byte; null: where the last write ended */
+export const writeAll = Effect.fnUntraced(function* (
+  path: string,
+  handle: fs.FileHandle,
+  bytes: Uint8Array,
+  at: number | null
+) {
+  for (let done = 0; done < bytes.length; ) {
+    const from = done
+    const place = at === null ? null : at + from
+    const { bytesWritten } = yield* io(path, () => handle.write(bytes, from, bytes.length - from, place))
+    done += bytesWritten
+  }
+})
+
 /** The new content of a file, and its permission bits if they differ from the old ones. */
 interface Replacement {
   readonly mode?: number
@@ -212,7 +235,7 @@ const replaceInside = Effect.fnUntraced(function* (root: string, path: string, b
   if (Option.isSome(old) && by.isDone?.(old.value) === true) return
   const owner = Option.isSome(old) ? old.value : yield* io(path, () => folder.stat())
   const mode = by.mode ?? (Option.isSome(old) ? old.value.mode & PERMISSIONS : 0o644)
-  const aside = within(folder, `.muster-${randomUUID()}.tmp`)
+  const aside = within(folder, temporaryName())
   const handle = yield* open(path, aside, CREATE, 0o600)
   yield* Effect.gen(function* () {
     yield* by.fill(handle)

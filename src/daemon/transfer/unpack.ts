@@ -5,7 +5,7 @@ import { Data, Effect, Stream } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import { reserveSize } from "../../shared/work/diskSpace.ts"
 import { IoError, io } from "../disk/fsio.ts"
-import { CREATE, FOLDER } from "../disk/safePath.ts"
+import { CREATE, FOLDER, writeAll } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { ArchiveReader, type Attributes, type Step, shownPath } from "./ArchiveReader.ts"
 
@@ -94,16 +94,6 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
     if (dev !== expected.dev || ino !== expected.ino) return yield* refused(`${shown} was moved meanwhile`)
   }, Effect.uninterruptible)
 
-  const write = Effect.fnUntraced(function* (handle: fs.FileHandle, bytes: Buffer, at: number) {
-    for (let done = 0; done < bytes.length; ) {
-      const from = done
-      const { bytesWritten } = yield* io(`write ${shown}`, () =>
-        handle.write(bytes, from, bytes.length - from, at + from)
-      )
-      done += bytesWritten
-    }
-  })
-
   return Effect.fnUntraced(function* (step: Step) {
     if ("path" in step) shown = shownPath(step.path)
     switch (step._tag) {
@@ -131,7 +121,7 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
       }
       case "data":
         written = step.at + step.bytes.length
-        return yield* write(yield* current(file), step.bytes, step.at)
+        return yield* writeAll(`write ${shown}`, yield* current(file), step.bytes, step.at)
       case "end": {
         const handle = yield* current(file)
         // The file ends with a hole.

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
-import { nameOf, parentOf, pathIn, remotePathOf } from "../../../src/cli/files/remotePath.ts"
-import { whyNoPath } from "../../../src/contract/domain/Files.ts"
+import { nameOf, parentOf, remotePathOf } from "../../../src/cli/files/remotePath.ts"
+import { childPath, whyNoPath } from "../../../src/contract/domain/Files.ts"
 
 describe("spec 10.2: SERVER:PATH", () => {
   it("the server ends at the first colon; the path begins at the folder of the server", () => {
@@ -36,7 +36,7 @@ describe("spec 10.2: SERVER:PATH", () => {
         if (Result.isFailure(read)) return
         const { path } = read.success
         expect(whyNoPath(path)).toBeUndefined()
-        if (path !== "/") expect(pathIn(parentOf(path), nameOf(path))).toBe(path)
+        if (path !== "/") expect(childPath(parentOf(path), nameOf(path))).toBe(path)
       })
     )
   })
