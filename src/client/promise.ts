@@ -182,7 +182,7 @@ export type Muster = PlainCalls & {
     path: string,
     options?: FolderOptions & CallOptions
   ) => AsyncIterable<FileEntry>
-  /** Writes a file. A function makes its contents anew for each attempt. */
+  /** Writes a file. If `contents` is a function, each attempt calls it for new ones. */
   readonly upload: (
     server: ServerId | string,
     path: string,

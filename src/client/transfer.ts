@@ -73,7 +73,7 @@ export interface TransferredFile {
 export interface DownloadOptions {
   /** The first byte, from 0. */
   readonly start?: number
-  /** The last byte; default: that of the file. */
+  /** The last byte, included; default: the end of the file. */
   readonly end?: number
   /** Fails with `PreconditionFailed` if the file has another tag. */
   readonly etag?: string
@@ -89,7 +89,7 @@ export interface UploadOptions {
   readonly ifMatch?: string
   /** `*`: fails with `PreconditionFailed` if the file exists. */
   readonly ifNoneMatch?: "*"
-  /** Permissions in octal digits; default: those of the file, or 0644. */
+  /** Permissions in octal digits. By default a replaced file keeps its own, and a new one gets 0644. */
   readonly mode?: string
   /** Bytes of a stream, if they are known: a file that cannot fit is refused before it is sent. */
   readonly size?: number
@@ -97,7 +97,7 @@ export interface UploadOptions {
   readonly onProgress?: (progress: TransferProgress) => void
 }
 
-/** Attempts in a row of which none transfers anything. */
+/** The limit of attempts in a row that transfer nothing. */
 const ATTEMPTS = 5
 
 const retries = backoff({ first: "200 millis", longest: "10 seconds" })
@@ -158,7 +158,7 @@ const opened = Effect.fnUntraced(function* (
  * Reads a file. A connection that breaks is opened again where it broke, as long as each few attempts bring bytes.
  * @error NotFound            the server or the file does not exist
  * @error Conflict            the path is a folder, a link or no file, or the server is moved or installed
- * @error PreconditionFailed  the file changed: the bytes so far are those of the earlier one
+ * @error PreconditionFailed  the file changed: the bytes so far belong to its earlier contents
  * @error RangeNotSatisfiable the file has no byte `start`
  */
 export const download =

@@ -1,4 +1,4 @@
-/** What lies at a path of a server. */
+/** Looks up the entries of a server: what a path names, and the contents of a folder. */
 import { Effect, Option, Stream } from "effect"
 import { childPath, type FileEntry } from "../../contract/domain/Files.ts"
 import { CommandError } from "../shared/failures.ts"

@@ -1,4 +1,4 @@
-/** `muster files`: the files of servers, as scp and rclone handle those of a machine. Read first: `remotePath.ts`. */
+/** `muster files`: files of servers, with the habits of scp and rclone. Read first: `remotePath.ts`. */
 import { Command } from "effect/cli"
 import { group } from "../shared/command.ts"
 import { CommandClient } from "../shared/musterClient.ts"

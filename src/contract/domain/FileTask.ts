@@ -20,7 +20,7 @@ export const FileTask = Schema.Struct({
 })
 export type FileTask = typeof FileTask.Type
 
-/** What a node knows of a task. `interrupted`: the daemon has ended meanwhile; the next begin continues the task. */
+/** The state of a task on its node. After a restart of the daemon it is `interrupted`, until the next `begin` continues it. */
 export const FileTaskState = Schema.Struct({
   state: Schema.Literals(["running", "interrupted", "done", "failed", "cancelled"]),
   progress: OperationProgress,

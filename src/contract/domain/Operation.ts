@@ -61,7 +61,7 @@ export const OperationRecord = Schema.Struct({
   kind: Schema.String,
   server_id: ServerId,
   state: OperationState,
-  /** What the runner of the kind needs; null after the end. */
+  /** The input of the runner of this kind; null once the operation has ended. */
   request: Schema.NullOr(Schema.Json),
   progress: Schema.NullOr(OperationProgress),
   reason: Schema.NullOr(Schema.String),

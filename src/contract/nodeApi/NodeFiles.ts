@@ -30,7 +30,7 @@ export interface WriteFile {
   readonly path: string
   readonly if_match?: string
   readonly if_none_match?: "*"
-  /** Permission bits in octal digits; default: those of the file, or 0644. */
+  /** Permission bits in octal digits. By default a replaced file keeps its own, and a new one gets 0644. */
   readonly mode?: string
   /** SHA-256 of the contents, base64; another one is 422 and leaves the file as it was. */
   readonly sha256?: string
@@ -139,7 +139,7 @@ export interface NodeFiles {
     id: ServerId,
     request: { readonly operation_id: string; readonly task: FileTask }
   ): Effect.Effect<FileTaskState, FileError>
-  /** What the node knows of the task of an operation; 404 if it knows none. */
+  /** Returns the state of the task of an operation on its node; 404 if the node has no record of it. */
   progress(id: ServerId, operation_id: string): Effect.Effect<FileTaskState, FileError>
   /** Ends a task and undoes what is half made; idempotent, also for a task that the node does not know. */
   cancel(
@@ -157,6 +157,6 @@ export interface NodeFiles {
     request: SearchFiles
   ): Effect.Effect<{ readonly matches: ReadonlyArray<FileMatch>; readonly incomplete: boolean }, FileError>
   session(id: ServerId): Effect.Effect<FileSession, FileError, Scope.Scope>
-  /** What the server has written over its base. */
+  /** Returns the paths at which the server differs from its base. */
   diff(id: ServerId): Effect.Effect<ReadonlyArray<FileDifference>, FileError>
 }

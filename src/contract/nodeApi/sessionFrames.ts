@@ -106,6 +106,6 @@ export const requestFrame = (id: number, request: SessionRequest, bytes?: Uint8A
   frame(id, request, bytes)
 export const answerFrame = (id: number, answer: SessionAnswer, bytes?: Uint8Array) => frame(id, answer, bytes)
 
-/** Undefined: the frame is not of this form. */
+/** Reads a request; undefined if the frame is malformed. */
 export const readRequest = decoderOf(Schema.decodeUnknownOption(Schema.fromJsonString(SessionRequest)))
 export const readAnswer = decoderOf(Schema.decodeUnknownOption(Schema.fromJsonString(SessionAnswer)))

@@ -43,7 +43,7 @@ interface Content {
   /** Labels of the server at the time of the event. */
   readonly labels?: Labels | undefined
   readonly payload: unknown
-  /** Of the topic `operation`: the change, by which streams filter. */
+  /** The change of an event `operation`, by which streams filter; unset for other topics. */
   readonly of?: OperationChange
   /** The server for `include=server`; null if unknown or unneeded. */
   readonly server: Server | null

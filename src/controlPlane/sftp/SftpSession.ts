@@ -47,7 +47,7 @@ const makeSending = (
   return { send, room: room.await }
 }
 
-/** Cuts what arrives into packets; the channel pauses while too many wait. Undefined: the channel has ended. */
+/** Cuts what arrives into packets; the channel pauses while too many wait. Returns undefined once the channel has ended. */
 const receivePackets = Effect.fnUntraced(function* (channel: ServerChannel) {
   const packets = yield* Queue.unbounded<Buffer | undefined>()
   const reader = new sftp.PacketReader()

@@ -32,7 +32,7 @@ const references = withDefault(
   []
 )
 
-/** Patterns of one kind that a blueprint may have, with those of its mixins. */
+/** The limit of patterns in one list of a blueprint, including the patterns of its mixins. */
 const MOST_PATTERNS = 100
 
 /** Returns why there are too many patterns, if there are. */
