@@ -132,7 +132,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
             cwd: dirname(folder),
             within: "240 seconds"
           })
-          assert.match(output, /muster v0\.1\.0\n$/)
+          assert.match(output, /muster v\d+\.\d+\.\d+\n$/)
           const deploy = join(to, "node_modules/muster/deploy")
           const listed = [
             "systemd/muster.service",

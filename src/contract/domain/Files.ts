@@ -83,7 +83,10 @@ export const whyNoPath = (path: string): string | undefined => {
 
 /** An absolute path in an instance, such as `/plugins/x.jar`. Bytes that are not UTF-8 are `%XX` (spec 10.2). */
 export const FilePath = Schema.String.check(
-  Schema.isPattern(/^\//u, { expected: "an absolute path such as /plugins/x.jar: it does not begin with /" }),
+  // openapi-generator 5 cuts a slash that ends a pattern.
+  Schema.isPattern(/^\/.*/u, {
+    expected: "an absolute path such as /plugins/x.jar: it does not begin with /"
+  }),
   Schema.makeFilter((path: string) => {
     const why = path.startsWith("/") ? whyNoPath(path) : undefined
     return why === undefined ? undefined : `expected an absolute path such as /plugins/x.jar: it ${why}`
