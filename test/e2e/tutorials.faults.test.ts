@@ -25,7 +25,7 @@ const runner =
 
 describe("docs/tutorials/friends.md", () => {
   it.live(
-    "as printed: a server installs and runs; its console, its list and its changes",
+    "as printed: a server installs and runs; its console, its list, its changes and its files",
     () =>
       Effect.gen(function* () {
         const folder = yield* checkout
@@ -52,6 +52,11 @@ describe("docs/tutorials/friends.md", () => {
         assert.match(changed, /\w+ is running/)
         const { limits } = (yield* service.request("GET", "/api/servers?include=limits")).json[0]
         assert.strictEqual(limits.memory_limit, 1024)
+        yield* run(printed("docs/tutorials/friends.md", "files"))
+        yield* writeFiles(join(folder, "world-copy"), { "restored.txt": "kept" })
+        assert.match(yield* run(printed("docs/tutorials/friends.md", "restore")), /\w+ is running/)
+        const listed = yield* run("npm run -s muster -- files ls world:/")
+        assert.include(listed, "restored.txt")
       }).pipe(Effect.scoped),
     minutes
   )
