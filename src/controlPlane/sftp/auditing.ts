@@ -64,7 +64,7 @@ export const makeAuditing = Effect.fnUntraced(function* ({ address, principal }:
       nameOf: (server) => index.nameOf(ServerId.make(server)),
       actor: { key_id, name, scope }
     })
-    request.describe({ changes: paths })
+    request.describe({ paths })
     yield* log.record(request, status)
   })
 

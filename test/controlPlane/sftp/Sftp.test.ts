@@ -127,8 +127,8 @@ layer(sftpService(), { excludeTestServices: true, timeout: "60 seconds" })("SFTP
         assert.strictEqual(path, "/y")
         const { json } = yield* expectStatus(muster, 200, "GET", `/api/audit?object=${id}&limit=100`)
         const written = json.map(
-          ({ action, changes }: { action: string; changes: ReadonlyArray<string> }) =>
-            `${action} ${changes.join(" ")}`
+          ({ action, paths = [] }: { action: string; paths?: ReadonlyArray<string> }) =>
+            `${action} ${paths.join(" ")}`
         )
         assert.includeMembers(written, [
           "file.folder /d",
