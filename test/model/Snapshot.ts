@@ -64,9 +64,6 @@ export const Tables = Schema.Struct({
   holdings: Schema.Array(
     Schema.Struct({ server_id: text, node_id: text, memory_bytes: whole, disk_bytes: whole })
   ),
-  commitments: Schema.Array(
-    Schema.Struct({ node_id: text, servers: whole, memory_bytes: whole, disk_bytes: whole })
-  ),
   journal: Schema.Array(JournalRow),
   counters: Schema.Array(Schema.Struct({ name: text, value: whole })),
   /** `key` begins with the name of the API key. */
@@ -99,7 +96,6 @@ export const tableColumns: Readonly<Record<keyof Tables, { columns: string; orde
   },
   ports: { columns: "node_id, address, port, server_id", order: "node_id, address, port" },
   holdings: { columns: "server_id, node_id, memory_bytes, disk_bytes", order: "server_id, node_id" },
-  commitments: { columns: "node_id, servers, memory_bytes, disk_bytes", order: "node_id" },
   journal: { columns: "cursor, at, topic, server_id, blueprint_id, payload", order: "cursor" },
   counters: { columns: "name, value", order: "name" },
   idempotency: { columns: "key, response", order: "key" },

@@ -417,11 +417,11 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
   ],
   [
     capacity,
-    "a wrong sum",
-    withTables(({ commitments }) => ({
-      commitments: commitments.map((row) => ({ ...row, memory_bytes: row.memory_bytes + 1 }))
+    "a wrong reservation",
+    withTables(({ holdings }) => ({
+      holdings: holdings.map((row) => ({ ...row, memory_bytes: row.memory_bytes + 1 }))
     })),
-    /n0: 1 servers with \d+; there are 1 with \d+/
+    /not held: srv_a on n0: \d+/
   ],
   [
     capacity,

@@ -140,7 +140,6 @@ const tables: Tables = {
     memory_bytes: memoryOf(body.blueprint_id),
     disk_bytes: 0
   })),
-  commitments: NODES.map((node_id) => ({ node_id, ...sum(node_id) })),
   journal,
   counters: [{ name: "journal", value: journal.length }],
   idempotency: made.map(({ id, key, node_id }) => ({ key: `env:${key}`, response: { id, node_id } })),

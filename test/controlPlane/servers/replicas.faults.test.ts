@@ -100,14 +100,10 @@ const inRows = (url: string, node_id: string) =>
   Effect.map(
     statementsOn(
       url,
-      `SELECT servers, memory_bytes::float8, disk_bytes::float8 FROM commitments WHERE node_id = '${node_id}'`,
       `SELECT COUNT(*)::int AS servers, COALESCE(SUM(memory_bytes), 0)::float8 AS memory_bytes,
         COALESCE(SUM(disk_bytes), 0)::float8 AS disk_bytes FROM holdings WHERE node_id = '${node_id}'`
     ),
-    ([kept, summed]) => ({
-      kept: kept?.[0] ?? { servers: 0, memory_bytes: 0, disk_bytes: 0 },
-      summed: summed?.[0]
-    })
+    ([summed]) => summed?.[0]
   )
 
 /** Each port of an address once. */
@@ -182,7 +178,7 @@ describe("spec 2.5: two replicas place at the same time", () => {
               const held = sumOf(here)
               assert.isAtMost(held.memory_bytes, capacity)
               assert.isAtMost(here.filter((record) => record.blueprint_id === "lonely").length, 1)
-              assert.deepStrictEqual(yield* inRows(url, id), { kept: held, summed: held })
+              assert.deepStrictEqual(yield* inRows(url, id), held)
               for (const plane of [one, other]) {
                 yield* until(
                   `${id} in memory is as in the rows`,

@@ -32,7 +32,8 @@ export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/
           CASE WHEN EXISTS (SELECT 1 FROM holdings
             WHERE holdings.node_id = nodes.id AND holdings.blueprint_id = ${blueprint_id})
             THEN 1 ELSE 0 END AS has_blueprint
-        FROM nodes LEFT JOIN commitments ON commitments.node_id = nodes.id WHERE nodes.id = ${node_id}`).pipe(
+        FROM nodes CROSS JOIN (SELECT SUM(memory_bytes) AS memory_bytes, SUM(disk_bytes) AS disk_bytes
+          FROM holdings WHERE node_id = ${node_id}) AS held WHERE nodes.id = ${node_id}`).pipe(
         inSpan("CapacityRepo.of")
       ),
     isConnected: (node_id: NodeId): Write<boolean> =>

@@ -142,15 +142,11 @@ describe.each(databases)("spec 2.4: placement and ports (%s)", (kind) => {
           server("srv_3", [2_001])
         )
         assert.strictEqual((yield* ports).length, 123)
-        const [holdings, sums] = [
-          yield* query("SELECT server_id FROM holdings"),
-          yield* query("SELECT node_id, servers FROM commitments ORDER BY node_id")
-        ]
-        assert.strictEqual(holdings.length, 123)
-        assert.deepStrictEqual(sums, [
-          { node_id: "node-1", servers: 122 },
-          { node_id: "node-2", servers: 1 }
-        ])
+        const held = yield* query("SELECT node_id FROM holdings ORDER BY node_id")
+        assert.deepStrictEqual(
+          held.map(({ node_id }) => node_id),
+          [...Array.from({ length: 122 }, () => "node-1"), "node-2"]
+        )
         assert.strictEqual((yield* query("SELECT cursor FROM journal")).length, 1)
       })
     )
