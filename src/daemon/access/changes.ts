@@ -33,6 +33,8 @@ export interface ChangeScene extends Scene {
   readonly staging?: Staging
   /** Entries that one copy may have. Default: {@link MOST_COPIED}. */
   readonly mostCopied?: number
+  /** Called for each file and folder of a tree that is copied or deleted. */
+  readonly onEntry?: () => void
 }
 
 const newName = () => Buffer.from(temporaryName())
@@ -96,12 +98,12 @@ const makeFolder = Effect.fnUntraced(function* ({ room, site }: Scene, path: str
   yield* enter(place.path, made.folder, made.name, () => {})
 })
 
-const remove = Effect.fnUntraced(function* ({ site }: Scene, path: string) {
+const remove = Effect.fnUntraced(function* ({ onEntry, site }: ChangeScene, path: string) {
   const place = yield* site.writable(path)
   yield* refuseFixed(site, place.path)
   const { at } = yield* needEntry(site, place)
   yield* refuseProtected(site, place, at)
-  yield* removeInside(place.path, at)
+  yield* removeInside(place.path, at, onEntry)
 })
 
 const setMode = Effect.fnUntraced(function* ({ site }: Scene, path: string, mode: string) {
@@ -145,7 +147,7 @@ const copyTo = Effect.fnUntraced(function* (
   replaces: boolean
 ) {
   const { from, to } = places
-  const { mostCopied = MOST_COPIED, room, site, staging } = scene
+  const { mostCopied = MOST_COPIED, onEntry = () => {}, room, site, staging } = scene
   let entries = 0
   const take = yield* room.taking(site, to)
   const aside: Located = { folder: at.to.folder, name: staging?.aside ?? newName() }
@@ -153,6 +155,7 @@ const copyTo = Effect.fnUntraced(function* (
     take,
     check: (path) => {
       entries += 1
+      onEntry()
       if (entries > mostCopied)
         return unprocessable(
           `${from.path}: it has more than ${mostCopied} entries`,

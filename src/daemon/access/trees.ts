@@ -37,8 +37,12 @@ export const entriesIn = <E>(
 const unlink = (path: string, { folder, name }: Located) =>
   io(path, () => fs.unlink(within(folder, name))).pipe(orMissing(undefined))
 
-/** Removes a file, link or tree, if it exists. A mount in it is not entered: 409. */
-export const removeInside = (path: string, at: Located): Effect.Effect<void, TreeError> =>
+/** Removes a file, link or tree, if it exists. A mount in it is not entered: 409. `onEntry` is called for each entry. */
+export const removeInside = (
+  path: string,
+  at: Located,
+  onEntry: () => void = () => {}
+): Effect.Effect<void, TreeError> =>
   Effect.gen(function* () {
     const found = yield* lstatIn(path, at.folder, at.name)
     if (Option.isNone(found)) return
@@ -48,6 +52,7 @@ export const removeInside = (path: string, at: Located): Effect.Effect<void, Tre
     const empty = (shown: string, folder: fs.FileHandle, depth: number): Effect.Effect<void, TreeError> =>
       entriesIn(folder, (entry) => {
         const { name } = entry
+        onEntry()
         if (!entry.isDirectory()) return unlink(shown, { folder, name })
         if (depth < MAX_DEPTH) return remove(childPath(shown, shownName(name)), { folder, name }, depth + 1)
         const near = Buffer.from(temporaryName())

@@ -62,6 +62,28 @@ for (const [name, place] of Object.entries(places)) {
       })
     )
 
+    it.live("progress counts the entries of whole trees", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, folder, id } = scene
+        mkdirSync(join(folder, "large/inner"), { recursive: true })
+        for (let n = 0; n < 1_500; n++) put(join(folder, "large/inner"), `f${n}`, "x")
+        const changes: ReadonlyArray<FileChange> = [
+          { kind: "copy", from: "/large", path: "/copy" },
+          remove("/large")
+        ]
+        const operation_id = newOperation()
+        yield* files.begin(id, { operation_id, task: taskOf(changes) })
+        const end = yield* ends(scene, operation_id)
+        const counted = 1_502 + 1_501
+        assert.deepStrictEqual(end, {
+          state: "done",
+          progress: { done: counted, total: counted, unit: "files" }
+        })
+        assert.deepStrictEqual([existsSync(join(folder, "large")), remnants(folder)], [false, []])
+      })
+    )
+
     it.live("after the end of its daemon, a task continues with the change that was in doubt", () =>
       Effect.gen(function* () {
         const scene = yield* filesOf(place)
