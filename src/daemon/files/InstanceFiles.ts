@@ -58,7 +58,7 @@ const spreadFolders = (serversDir: string) =>
     Effect.logDebug(error.message)
   )
 
-const makeOperations = (context: FileContext) => {
+const makeMethods = (context: FileContext) => {
   const open = Effect.fn("InstanceFiles.open")(function* (
     folder: string,
     spec: ServerSpec,
@@ -72,7 +72,7 @@ const makeOperations = (context: FileContext) => {
   const make = makeCreation(context)
   return { strategy: context.storage.strategy, make, open, ...makeBaseChanges(context, make) }
 }
-type Operations = ReturnType<typeof makeOperations>
+type Methods = ReturnType<typeof makeMethods>
 
 /** Measures the files of servers. */
 const makeMeasures = (planOf: ReturnType<typeof makePlanOf>, limits: DiskLimits) => ({
@@ -140,39 +140,39 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     shared: options.containers ?? false
   }).pipe(
     Effect.tap(({ strategy }) => Effect.logDebug(`instance files use ${strategy}`)),
-    Effect.map((storage) => makeOperations({ at, limits, permits, planOf, storage, volumesUser, writers }))
+    Effect.map((storage) => makeMethods({ at, limits, permits, planOf, storage, volumesUser, writers }))
   )
   // A full disk hides the features of its file system: each use probes again.
-  const operations = yield* foundOnce(serversDir, probe)
-  yield* operations.pipe(
+  const methods = yield* foundOnce(serversDir, probe)
+  yield* methods.pipe(
     Effect.catchIf(isNoRoom, ({ message }) =>
       Effect.logError(`files of servers cannot be made until the disk has room: ${message}`)
     ),
     Effect.orDie
   )
 
-  const operation = <R extends ReadonlyArray<unknown>, A>(
-    which: (all: Operations) => (folder: string, ...rest: R) => Effect.Effect<A, IoError>
-  ) => serial((folder, ...rest: R) => Effect.flatMap(operations, (all) => which(all)(folder, ...rest)))
+  const method = <R extends ReadonlyArray<unknown>, A>(
+    which: (all: Methods) => (folder: string, ...rest: R) => Effect.Effect<A, IoError>
+  ) => serial((folder, ...rest: R) => Effect.flatMap(methods, (all) => which(all)(folder, ...rest)))
 
   return {
     /** The strategy for new instances, unless a full disk hides it. */
     strategy: Effect.orElseSucceed(
-      Effect.map(operations, ({ strategy }) => strategy),
+      Effect.map(methods, ({ strategy }) => strategy),
       () => undefined
     ),
     /** Recreates a server's files for `user`, or this service. The old files stay until the new ones are complete. */
-    make: operation(({ make }) => make),
+    make: method(({ make }) => make),
     /** Replaces the base below a server's files: files of the base win, and files that only the server has stay. */
-    renew: operation(({ renew }) => renew),
+    renew: method(({ renew }) => renew),
     /**
      * Replaces the base for another definition. What the server has changed, added or deleted stays; new templates
      * (copies and `cow` volumes) are added where it has nothing.
      * @error IoError the old base is unknown, so the server's own files cannot be told apart; nothing has changed
      */
-    upgrade: operation(({ upgrade }) => upgrade),
+    upgrade: method(({ upgrade }) => upgrade),
     /** Mounts the files and sets their owner (see `make`), `kept` before. Returns the shared folders among them. */
-    open: operation(({ open }) => open),
+    open: method(({ open }) => open),
     /** Marks files with another owner for the next `open`. Requires that no process of the server runs. */
     reclaim: serial(
       Effect.fn("InstanceFiles.reclaim")(function* (folder: string, user?: RunUser) {

@@ -1,4 +1,4 @@
-/** The context of the operations on the files of a server, and the mounts of these files. */
+/** What the methods of `InstanceFiles` share, and the mounts of these files. */
 import * as fs from "node:fs/promises"
 import { join, sep } from "node:path"
 import { Effect, Result, Semaphore } from "effect"
@@ -125,7 +125,7 @@ export const makePlanOf = (sources: FileSources) =>
     return yield* Effect.fromResult(filePlan(given))
   })
 
-/** What the operations on the files of a server share, once the features of the file system are known. */
+/** What the methods of `InstanceFiles` share, once the features of the file system are known. */
 export interface FileContext {
   readonly at: LayerFolders
   readonly storage: Storage

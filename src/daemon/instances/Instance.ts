@@ -24,7 +24,7 @@ import {
   reinstall,
   reset,
   startInTurn
-} from "./operations.ts"
+} from "./instanceChanges.ts"
 import type { InstanceAction } from "./powerDecision.ts"
 import type { InstanceParts, Serving } from "./serving.ts"
 
@@ -32,12 +32,12 @@ export interface InstanceOptions extends InstanceParts {
   readonly uplink: Effect.Effect<Uplink>
   readonly waitingWrites: WaitingWrites
   readonly fork: Fork
-  /** Serialises the operations on each server. */
-  readonly operations: KeyedLock<ServerId>
+  /** Serialises the changes of each server. */
+  readonly changes: KeyedLock<ServerId>
 }
 
-/** An operation; `accept` answers its caller before its end. */
-type Operation = (it: Serving, accept: Effect.Effect<void>) => Effect.Effect<void, DaemonRefused>
+/** A change; `accept` answers its caller before its end. */
+type Change = (it: Serving, accept: Effect.Effect<void>) => Effect.Effect<void, DaemonRefused>
 
 type Reply = Deferred.Deferred<void, DaemonRefused>
 
@@ -153,7 +153,7 @@ export class Instance implements InstanceFileOwner {
     return this.#isShutDown
   }
 
-  /** Ends its fibers and the accesses to its files. Requires that no operation is in progress. */
+  /** Ends its fibers and the accesses to its files. Requires that no change is in progress. */
   get end(): Effect.Effect<void> {
     return Effect.suspend(() =>
       Effect.andThen(
@@ -211,21 +211,21 @@ export class Instance implements InstanceFileOwner {
     return Effect.annotateLogs(atPlace(undefined)(effect), { server_id: this.file.get().spec.id })
   }
 
-  /** Runs an operation in its turn, and waits for its reply. @error DaemonRefused also if the server is shut down */
-  #request(what: string, operation: Operation): Effect.Effect<void, DaemonRefused> {
+  /** Makes a change in its turn, and waits for its reply. @error DaemonRefused also if the server is shut down */
+  #request(what: string, change: Change): Effect.Effect<void, DaemonRefused> {
     const refused = Exit.fail(removed(this.file.get().spec.id))
     if (this.#isShutDown) return refused
     return Effect.flatMap(tracePlace, (place) => {
       const reply: Reply = Deferred.makeUnsafe()
       const accept = Effect.asVoid(Deferred.succeed(reply, undefined))
-      const fiber = this.#inTurn(what, place, (it) => replyWith(reply, operation(it, accept)))
-      // If the service has stopped, the operation does not run.
+      const fiber = this.#inTurn(what, place, (it) => replyWith(reply, change(it, accept)))
+      // If the service has stopped, the change is not made.
       fiber.addObserver(() => Deferred.doneUnsafe(reply, refused))
       return Deferred.await(reply)
     })
   }
 
-  /** Runs an operation after those before it. It is completed, also if its caller or the service ends. */
+  /** Makes a change after those before it. It is completed, also if its caller or the service ends. */
   #inTurn(what: string, place: TracePlace, use: (it: Serving) => Effect.Effect<void>): Fiber.Fiber<void> {
     const work = Effect.suspend(() => {
       if (this.#hasEnded) return Effect.void
@@ -233,7 +233,7 @@ export class Instance implements InstanceFileOwner {
       const guarded = Effect.catchCause(use(it), (cause) => Effect.logError(`${what} failed`, cause))
       return Effect.andThen(guarded, this.#endIfIdle(it))
     })
-    const turn = this.#options.operations.withLock(this.file.get().spec.id)(Effect.uninterruptible(work))
+    const turn = this.#options.changes.withLock(this.file.get().spec.id)(Effect.uninterruptible(work))
     return this.#options.fork(this.#logged(atPlace(place)(turn)))
   }
 

@@ -1,5 +1,5 @@
 /**
- * The servers of this node. Imports every other folder of the daemon. Read first: this file, `operations.ts` (on a
+ * The servers of this node. Imports every other folder of the daemon. Read first: this file, `instanceChanges.ts` (on a
  * server), `instanceRun.ts` (its process), `instanceWork.ts` (its files).
  */
 import { join } from "node:path"
@@ -172,7 +172,7 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
     parallel: options.startParallel ?? 2
   })
   const instanceOptions: InstanceOptions = {
-    operations: makeKeyedLock<ServerId>(),
+    changes: makeKeyedLock<ServerId>(),
     starts,
     files,
     runtime,

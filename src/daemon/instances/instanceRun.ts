@@ -1,4 +1,4 @@
-/** The runs of an instance. Each operation writes the state first, so that a restart continues it. */
+/** The runs of an instance. Each change writes the state first, so that a restart continues it. */
 import { randomUUID } from "node:crypto"
 import { Clock, Effect, Exit, Schedule } from "effect"
 import { nowText } from "../../contract/domain/nowText.ts"
@@ -275,7 +275,7 @@ export const onRunEvent = Effect.fnUntraced(function* (it: Serving, event: RunEv
   }
 })
 
-/** Adopts the process of an earlier service and continues its pending operation. */
+/** Adopts the process of an earlier service and continues its pending change. */
 export const adoptProcess = Effect.fnUntraced(function* (it: Serving) {
   const { file, folder, runtime } = it
   const state = file.get()

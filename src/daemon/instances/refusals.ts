@@ -36,7 +36,7 @@ export const refusals = ({ dataDir, node_id }: NodePlace) => {
   return {
     refused,
     ofSoftware,
-    /** For operations other than a start. */
+    /** For changes other than a start. */
     ofDisk: (error: IoError) => ofNode(error, "try again"),
     ofNode: (error: IoError | LaunchFailed) =>
       isPermanent(error) ? ofSoftware(error.message) : ofNode(error),

@@ -1,4 +1,4 @@
-/** What the operations on an instance share. */
+/** What the changes of an instance share. */
 import type { Effect, Exit, Fiber, Scope, Semaphore } from "effect"
 import type { ConfigPatches } from "../../contract/domain/ConfigPatch.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
@@ -47,7 +47,7 @@ export interface Serving extends InstanceParts {
   readonly progress: LiveProgress
   /** Opens the console at its first use: an installation has none. */
   readonly console: () => ConsoleLog
-  /** Adds an operation; does not wait for it. */
+  /** Adds a change; does not wait for it. */
   readonly post: (what: string, use: (it: Serving) => Effect.Effect<void>) => Effect.Effect<void>
   readonly onEvent: (event: RunEvent) => Effect.Effect<void>
   work: Work | undefined

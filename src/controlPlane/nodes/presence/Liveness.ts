@@ -12,7 +12,7 @@ export interface Expiry {
 }
 
 /**
- * The time since the last heartbeat of each node, in constant time for each operation: a heartbeat requeues its node,
+ * The time since the last heartbeat of each node, in constant time: a heartbeat requeues its node,
  * so only the head can expire. Times are milliseconds of a monotonic clock.
  */
 export class Liveness {

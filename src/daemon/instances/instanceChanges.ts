@@ -1,4 +1,4 @@
-/** The operations on an instance, which run one at a time. */
+/** The changes of an instance, which run one at a time. */
 import { Clock, Effect } from "effect"
 import { DEFAULT_BACKOFF } from "../../contract/domain/Blueprint.ts"
 import { changesBetween } from "../../contract/domain/definitionChanges.ts"
@@ -255,7 +255,7 @@ export const adopt = Effect.fnUntraced(function* (it: Serving, onAdopted: Effect
 export const onEvent = (it: Serving, event: RunEvent) =>
   Effect.flatMap(onRunEvent(it, event), (isEnded) => (isEnded ? resume(it) : Effect.void))
 
-/** Whether there is nothing to do until the next operation. */
+/** Whether there is nothing to do until the next change. */
 export const isIdle = ({ failedConfigs, file, live, work }: Serving): boolean => {
   const state = file.get()
   const isBusy = isUp(state.status) || state.start_again || state.work !== "none"
