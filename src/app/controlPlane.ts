@@ -19,6 +19,7 @@ import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
 import { layerOperations } from "../controlPlane/operations/layerOperations.ts"
 import { layerServers } from "../controlPlane/servers/layerServers.ts"
 import { SftpHostKey } from "../controlPlane/sftp/SftpHostKey.ts"
+import { SftpPasswords } from "../controlPlane/sftp/SftpPasswords.ts"
 import { CrashesKept } from "../controlPlane/store/repos/CrashRepo.ts"
 import { layerWebhooks } from "../controlPlane/webhooks/layerWebhooks.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
@@ -36,6 +37,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     NodeKeys.layer,
     AuditLog.layer,
     SftpHostKey.layer,
+    SftpPasswords.layer,
     FailedLogins.layer(),
     Reloads.layer,
     layerWebhooks({

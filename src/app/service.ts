@@ -11,6 +11,7 @@ import { DaemonClient } from "../controlPlane/nodes/DaemonClient.ts"
 import { Fleet } from "../controlPlane/nodes/fleet/Fleet.ts"
 import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
 import { SftpLogins } from "../controlPlane/sftp/logins.ts"
+import { SftpListener } from "../controlPlane/sftp/SftpListener.ts"
 import { SftpServer } from "../controlPlane/sftp/SftpServer.ts"
 import { Leadership } from "../controlPlane/store/Leadership.ts"
 import { WebhooksFile } from "../controlPlane/webhooks/WebhooksFile.ts"
@@ -234,13 +235,16 @@ export const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
       )
     : Layer.merge(checked, EmbeddedNode.layerNone)
   const sftp = Option.match(settings.sftpPort, {
-    onNone: () => Layer.empty,
+    onNone: () => SftpListener.layerOff,
     onSome: (port) =>
-      SftpServer({ host: settings.sftpHost === "" ? settings.host : settings.sftpHost, port }).pipe(
-        Layer.provide(SftpLogins.layer)
-      )
+      SftpServer({
+        host: settings.sftpHost === "" ? settings.host : settings.sftpHost,
+        port,
+        announced: settings.sftpAddress
+      }).pipe(Layer.provide(SftpLogins.layer))
   })
-  const app = Layer.mergeAll(answering, reloading, sftp).pipe(
+  const app = Layer.mergeAll(answering, reloading).pipe(
+    Layer.provideMerge(sftp),
     Layer.provideMerge(withNode),
     Layer.provide(ServiceLocks(settings, dataDir)),
     Layer.provide(NodeServices.layer)

@@ -54,6 +54,7 @@ import { ServersHandlers } from "../controlPlane/servers/http.ts"
 import { ServerIndex } from "../controlPlane/servers/list/ServerIndex.ts"
 import { NodeHandlers } from "../controlPlane/servers/nodeHttp.ts"
 import { RolloutsHandlers } from "../controlPlane/servers/rollouts/Rollouts.ts"
+import { SftpHandlers } from "../controlPlane/sftp/http.ts"
 import { WebhooksHandlers } from "../controlPlane/webhooks/http.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import { leanRequests } from "../shared/net/requestServices.ts"
@@ -155,6 +156,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         ServersHandlers,
         FilesHandlers,
         RolloutsHandlers,
+        SftpHandlers,
         OperationsHandlers,
         BlueprintsHandlers,
         EventsHandlers,

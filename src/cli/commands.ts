@@ -9,6 +9,7 @@ const others = {
   node: Effect.promise(() => import("./node.ts").then(({ node }) => node)),
   servers: Effect.promise(() => import("./servers/servers.ts").then(({ servers }) => servers)),
   files: Effect.promise(() => import("./files/files.ts").then(({ files }) => files)),
+  sftp: Effect.promise(() => import("./sftp.ts").then(({ sftp }) => sftp)),
   events: Effect.promise(() => import("./events.ts").then(({ events }) => events)),
   nodes: Effect.promise(() => import("./nodes/nodes.ts").then(({ nodes }) => nodes)),
   blueprints: Effect.promise(() =>

@@ -1,5 +1,4 @@
 /** `muster files cat` and `muster files edit`. */
-import { spawn } from "node:child_process"
 import { createHash } from "node:crypto"
 import { createReadStream } from "node:fs"
 import { mkdtemp, open, rm } from "node:fs/promises"
@@ -12,7 +11,7 @@ import { io } from "../../daemon/disk/fsio.ts"
 import { command, switchFlag } from "../shared/command.ts"
 import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
-import { isInteractive, isTerminal, note, shown } from "../shared/terminal.ts"
+import { isInteractive, isTerminal, note, runProgram, shown } from "../shared/terminal.ts"
 import { localName } from "./localNames.ts"
 import { nameOf, type Place, placeOf, placesOf, remoteArgument, remoteArguments } from "./remotePath.ts"
 
@@ -69,31 +68,9 @@ export const cat = command("cat", {
 
 const DEFAULT_EDITOR = "vi"
 
-/** Runs the editor of the user on a file. It has the terminal for itself: Ctrl-C is a key there. */
-const runEditor = Effect.fnUntraced(function* (editor: string, file: string) {
-  const before = process.listeners("SIGINT")
-  const ignore = () => {}
-  yield* Effect.acquireRelease(
-    Effect.sync(() => {
-      process.removeAllListeners("SIGINT")
-      process.on("SIGINT", ignore)
-    }),
-    () =>
-      Effect.sync(() => {
-        process.off("SIGINT", ignore)
-        for (const listener of before) process.on("SIGINT", listener)
-      })
-  )
-  return yield* Effect.callback<string, CommandError>((resume) => {
-    // The variable may have options, as in `code --wait`.
-    const child = spawn("/bin/sh", ["-c", `${editor} "$1"`, "sh", file], { stdio: "inherit" })
-    child.once("error", (cause) =>
-      resume(Effect.fail(new CommandError({ status: "failed", message: `cannot run ${editor}: ${cause}` })))
-    )
-    child.once("close", (code, signal) => resume(Effect.succeed(code === 0 ? "" : `${signal ?? code}`)))
-    return Effect.sync(() => child.kill())
-  })
-}, Effect.scoped)
+/** Runs the editor of the user on a file. The variable may have options, as in `code --wait`. */
+const runEditor = (editor: string, file: string) =>
+  runProgram(editor, "/bin/sh", ["-c", `${editor} "$1"`, "sh", file])
 
 const digestOf = (file: string) =>
   readLocal(file).pipe(

@@ -1,4 +1,5 @@
 /** The output of commands on a terminal and elsewhere, their secrets from files, and questions to the caller. */
+import { spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { stripVTControlCharacters, styleText } from "node:util"
 import { Console, Effect, Layer } from "effect"
@@ -82,3 +83,37 @@ export const confirm = Effect.fnUntraced(function* (question: string, yes: boole
   const agreed = yield* Prompt.run(Prompt.Confirm({ message: shown(question), initial: false }))
   if (!agreed) return yield* new CommandError({ status: "failed", message: "Nothing was changed." })
 })
+
+/**
+ * Runs a program, which has the terminal for itself: Ctrl-C is a key there. Returns its exit status or signal; empty: 0.
+ * @param name of the program in messages
+ * @error CommandError the program cannot be run
+ */
+export const runProgram = Effect.fnUntraced(function* (
+  name: string,
+  program: string,
+  args: ReadonlyArray<string>,
+  env: NodeJS.ProcessEnv = process.env
+) {
+  const before = process.listeners("SIGINT")
+  const ignore = () => {}
+  yield* Effect.acquireRelease(
+    Effect.sync(() => {
+      process.removeAllListeners("SIGINT")
+      process.on("SIGINT", ignore)
+    }),
+    () =>
+      Effect.sync(() => {
+        process.off("SIGINT", ignore)
+        for (const listener of before) process.on("SIGINT", listener)
+      })
+  )
+  return yield* Effect.callback<string, CommandError>((resume) => {
+    const child = spawn(program, args, { stdio: "inherit", env })
+    child.once("error", (cause) =>
+      resume(Effect.fail(new CommandError({ status: "failed", message: `cannot run ${name}: ${cause}` })))
+    )
+    child.once("close", (code, signal) => resume(Effect.succeed(code === 0 ? "" : `${signal ?? code}`)))
+    return Effect.sync(() => child.kill())
+  })
+}, Effect.scoped)

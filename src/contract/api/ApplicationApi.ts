@@ -14,6 +14,7 @@ import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { QuotasGroup } from "./QuotasGroup.ts"
 import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
+import { SftpGroup } from "./SftpGroup.ts"
 import { WebhooksGroup } from "./WebhooksGroup.ts"
 
 /** The whole HTTP interface of the service (spec 1). */
@@ -22,6 +23,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(SystemGroup.prefix("/api"))
   .add(ServersGroup.prefix("/api"))
   .add(FilesGroup.prefix("/api"))
+  .add(SftpGroup.prefix("/api"))
   .add(RolloutsGroup.prefix("/api"))
   .add(OperationsGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))

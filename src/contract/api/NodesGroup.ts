@@ -8,8 +8,9 @@ import { optionalInputs } from "../domain/optionalInput.ts"
 import { SettingView } from "../domain/SettingView.ts"
 import { nodeExample, systemExample } from "./examples.ts"
 import { Authorization } from "./middleware.ts"
-import { flag, trueOrNot } from "./query.ts"
+import { flag, names, trueOrNot } from "./query.ts"
 import { Policy, route } from "./routePolicy.ts"
+import { SftpAddress } from "./SftpGroup.ts"
 
 const params = { node: NodeId.annotate({ description: "The id of the node." }) }
 
@@ -78,11 +79,18 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}
 
+const ServiceInfo = Schema.Struct({
+  ...SystemInfo.fields,
+  /** Only with `include=sftp`; null if SFTP is off. */
+  sftp: Schema.optionalKey(Schema.NullOr(SftpAddress))
+}).annotate({ identifier: "ServiceInfo" })
+
 /** Version and host of the service (spec 1.1), its settings and its log. */
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("info", "/system", {
-      success: SystemInfo.annotate({ examples: [systemExample] })
+      query: { include: names(["sftp"], "`sftp`: adds where users reach SFTP, and its host key.") },
+      success: ServiceInfo.annotate({ examples: [systemExample] })
     }).annotateMerge(route("Version of the service and its host", { right: "read" })),
     HttpApiEndpoint.get("settings", "/system/settings", {
       success: Schema.Array(SettingView)

@@ -132,7 +132,7 @@ const beginAudit = (
   const now = fiber.getRef(Clock.Clock).currentTimeMillisUnsafe()
   const noun = action.slice(0, action.indexOf("."))
   // The object of an action on files is their server.
-  const kind = noun === "file" ? "server" : noun
+  const kind = noun === "file" || noun === "sftp" ? "server" : noun
   return new AuditedRequest({
     begin: { id: auditId(now), at: new Date(now).toISOString(), client: clientOf(request), request_id: id },
     action,

@@ -13,6 +13,7 @@ import { GracefulStop, Started } from "../http/GracefulStop.ts"
 import { metricsPage } from "../http/requestMetrics.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
+import { SftpListener } from "../sftp/SftpListener.ts"
 import { DatabaseDisk } from "../store/disk/DatabaseDisk.ts"
 import { Store } from "../store/Store.ts"
 import { makeObserve } from "./gauges.ts"
@@ -46,14 +47,12 @@ export const PublicPagesHandlers = (system: SystemInfo, publicPages: "banner" | 
         ),
         "10 seconds"
       )
-      const overview = Effect.gen(function* () {
-        return {
-          uptime: (yield* elapsedMillis) - started,
-          nodes: yield* nodes.details,
-          servers: yield* servers.counts,
-          definitionWarnings: yield* definitionWarnings,
-          isDatabaseFull: disk.isFull()
-        }
+      const overview = Effect.all({
+        uptime: Effect.map(elapsedMillis, (now) => now - started),
+        nodes: nodes.details,
+        servers: servers.counts,
+        definitionWarnings,
+        isDatabaseFull: Effect.sync(disk.isFull)
       })
       return handlers.handleAll({
         banner: () =>
@@ -89,8 +88,9 @@ export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceIns
     ApplicationApi,
     "system",
     Effect.fn(function* (handlers) {
+      const { included } = yield* SftpListener
       return handlers.handleAll({
-        info: () => Effect.succeed(system),
+        info: ({ query, request }) => Effect.sync(() => ({ ...system, ...included(query, request) })),
         settings: () => Effect.succeed(settings),
         log: () => log
       })

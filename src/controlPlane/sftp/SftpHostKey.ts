@@ -26,13 +26,20 @@ export interface HostKey {
   readonly text: string
   /** As OpenSSH shows it: `SHA256:...`. */
   readonly fingerprint: string
+  /** As a line of `known_hosts` has it: `ssh-ed25519 AAAA...`. */
+  readonly host_key: string
 }
 
 const parsed = Effect.fnUntraced(function* (text: string) {
   const key = (yield* loadSsh).utils.parseKey(text)
   if (key instanceof Error) return undefined
-  const digest = createHash("sha256").update(key.getPublicSSH()).digest("base64")
-  return { text, fingerprint: `SHA256:${digest.replace(/=+$/, "")}` } satisfies HostKey
+  const blob = key.getPublicSSH()
+  const digest = createHash("sha256").update(blob).digest("base64")
+  return {
+    text,
+    fingerprint: `SHA256:${digest.replace(/=+$/, "")}`,
+    host_key: `${key.type} ${blob.toString("base64")}`
+  } satisfies HostKey
 })
 
 const make = Effect.gen(function* () {

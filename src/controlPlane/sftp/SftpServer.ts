@@ -9,6 +9,7 @@ import { CurrentPrincipal } from "../http/Principal.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { type LoggedIn, SftpLogins } from "./logins.ts"
 import { loadSsh, SftpHostKey } from "./SftpHostKey.ts"
+import { SftpListener, type SftpSettings } from "./SftpListener.ts"
 import { serveSftp } from "./SftpSession.ts"
 import { makeVolume } from "./Volume.ts"
 
@@ -20,6 +21,8 @@ const STRANGERS = 128
 const SESSIONS_PER_KEY = 16
 const SESSIONS = 256
 const ATTEMPTS = 6
+/** The longest session of a temporary password. */
+const LONGEST_TEMPORARY = "12 hours"
 /** Channels of one connection that are open at a time. Some clients try to run a command first. */
 const CHANNELS = 4
 /** Bytes that a client has not read, or has sent beyond its window: the connection ends. */
@@ -170,7 +173,7 @@ const makeServing = Effect.gen(function* () {
     const onLogin = Effect.fnUntraced(function* (
       connection: Ssh.Connection,
       accept: () => void,
-      { principal, server }: LoggedIn
+      { isTemporary, principal, server }: LoggedIn
     ) {
       const volume = yield* makeVolume({ principal, address: shownAddress(address) }, server)
       connection.on("session", (acceptSession, reject) => {
@@ -186,7 +189,8 @@ const makeServing = Effect.gen(function* () {
         })
       })
       accept()
-      yield* Effect.raceFirst(keys.ended(principal.key_id), volume.ended)
+      const tooLong = isTemporary ? Effect.sleep(LONGEST_TEMPORARY) : Effect.never
+      yield* Effect.raceFirst(Effect.raceFirst(keys.ended(principal.key_id), tooLong), volume.ended)
     })
 
     const server = new ssh.Server({ hostKeys: [hostKey.text], ident: "Muster", algorithms }, (connection) => {
@@ -232,9 +236,11 @@ const makeServing = Effect.gen(function* () {
 })
 
 /** Listens for SFTP until the layer ends, which ends all sessions. @error StartError the port cannot be used */
-export const SftpServer = ({ host, port }: { readonly host: string; readonly port: number }) =>
-  Layer.effectDiscard(
+export const SftpServer = (settings: SftpSettings) =>
+  Layer.effect(
+    SftpListener,
     Effect.gen(function* () {
+      const { host, port } = settings
       const { key } = yield* SftpHostKey
       const { admits, serve } = yield* makeServing
       const run = yield* FiberSet.makeRuntime<Effect.Services<ReturnType<typeof serve>>>()
@@ -262,7 +268,8 @@ export const SftpServer = ({ host, port }: { readonly host: string; readonly por
       })
       const bound = acceptor.address()
       const own = typeof bound === "object" && bound !== null ? bound.port : port
-      const { fingerprint } = yield* key
-      yield* Effect.logInfo(`SFTP listens on ${host}:${own}, its host key is ${fingerprint}`)
+      const hostKey = yield* key
+      yield* Effect.logInfo(`SFTP listens on ${host}:${own}, its host key is ${hostKey.fingerprint}`)
+      return SftpListener.at({ ...settings, port: own }, hostKey)
     })
   )

@@ -1,4 +1,4 @@
-/** Logins over SFTP: the user name is a server, the secret an API key (spec 10.6). */
+/** Logins over SFTP: the user name is a server, the secret an API key or a password for the server (spec 10.6). */
 import { Context, Effect, Layer } from "effect"
 import { applicationScopes } from "../../contract/api/routePolicy.ts"
 import { Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
@@ -10,6 +10,7 @@ import { lackingOf } from "../http/rights.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
+import { SftpPasswords } from "./SftpPasswords.ts"
 import { ALL } from "./Volume.ts"
 
 /** Longest texts that a client may send, in characters. */
@@ -18,6 +19,8 @@ const LONGEST = 256
 export interface LoggedIn {
   readonly principal: Principal
   readonly server: ServerId | typeof ALL
+  /** Whether the session ends 12 h after its login. */
+  readonly isTemporary: boolean
 }
 
 const refused = (detail: string) => new Unauthorized({ detail, hint: "" })
@@ -27,6 +30,7 @@ const make = Effect.gen(function* () {
   const failedLogins = yield* FailedLogins
   const index = yield* ServerIndex
   const keys = yield* ApiKeys
+  const passwords = yield* SftpPasswords
   const servers = yield* ServerManager
 
   /** Returns the server of a user name. */
@@ -44,11 +48,16 @@ const make = Effect.gen(function* () {
     secret: string,
     limited: Effect.Effect<boolean>
   ): Effect.fn.Return<LoggedIn, Unauthorized | Unavailable> {
-    const principal = yield* keys.verify(secret, limited)
+    const password = yield* passwords.holder(secret)
+    const principal =
+      password === undefined ? yield* keys.verify(secret, limited) : yield* keys.holder(password.key_id)
+    if (principal === undefined) return yield* refused("the key of the password does not exist")
     const lacking = lackingOf(principal, "browse", applicationScopes)
     if (lacking !== undefined) return yield* refused(`the API key lacks${lacking}`)
     const server = yield* Effect.provideService(serverOf(principal, username), CurrentPrincipal, principal)
-    return { principal, server }
+    if (password !== undefined && password.server_id !== server)
+      return yield* refused("the password is for another server")
+    return { principal, server, isTemporary: password !== undefined }
   })
 
   /**

@@ -8,6 +8,7 @@ import { DeletedServerRepo } from "./repos/DeletedServerRepo.ts"
 import { IdempotencyRepo } from "./repos/IdempotencyRepo.ts"
 import { OperationRepo } from "./repos/OperationRepo.ts"
 import { ServerRepo } from "./repos/ServerRepo.ts"
+import { SftpRepo } from "./repos/SftpRepo.ts"
 import { TicketRepo } from "./repos/TicketRepo.ts"
 import { Store } from "./Store.ts"
 
@@ -29,7 +30,7 @@ const CHUNK = 5_000
 const DEFINITIONS = 1_000
 
 /**
- * Bounds the journal, the audit log, idempotency responses, tickets, operations and records of deleted servers, and
+ * Bounds the journal, the audit log, idempotency responses, tickets, passwords, operations and records of deleted servers, and
  * deletes definitions that no server has, on the leader (spec 3).
  */
 export const Retention = {
@@ -43,6 +44,7 @@ export const Retention = {
         const idempotency = yield* IdempotencyRepo
         const operations = yield* OperationRepo
         const servers = yield* ServerRepo
+        const sftp = yield* SftpRepo
         const tickets = yield* TicketRepo
         const table = journalTable(yield* SqlClient.SqlClient)
         const maxAge = Duration.toMillis(options.maxAge ?? "24 hours")
@@ -83,6 +85,7 @@ export const Retention = {
           yield* pruneJournal(notBefore)
           yield* pruneAudit(now - auditAge)
           yield* store.write(Effect.andThen(idempotency.prune(notBefore), tickets.prune))
+          yield* store.write(sftp.prunePasswords)
           yield* store.write(deleted.prune(now))
           yield* pruneOperations(notBefore)
           yield* pruneDefinitions

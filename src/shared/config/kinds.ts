@@ -50,6 +50,19 @@ export const portOrNone = {
   }
 }
 
+/** A host, which may have a port, by which clients reach the service. */
+export const hostOrNone = {
+  may: "unset, a host such as sftp.example.com, or a host and a port such as sftp.example.com:2022",
+  read: (value: string): Option.Option<{ readonly host: string; readonly port?: number }> | undefined => {
+    if (value === "") return Option.none()
+    const [, bracketed, plain = "", digits] = /^(?:\[(.+)\]|([^:[\]]+))(?::(\d{1,5}))?$/.exec(value) ?? []
+    const host = bracketed ?? plain
+    const port = digits === undefined ? undefined : whole(1, 65_535).read(digits)
+    if (!isHost(host) || (digits !== undefined && port === undefined)) return undefined
+    return Option.some({ host, ...(port === undefined ? {} : { port }) })
+  }
+}
+
 export const oneOf = <const A extends string>(...values: ReadonlyArray<A>) => ({
   may: values.map((value) => `"${value}"`).join(" or "),
   read: (value: string) => values.find((candidate) => candidate === value)

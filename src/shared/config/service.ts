@@ -5,6 +5,7 @@ import {
   allocations,
   databaseUrl,
   file,
+  hostOrNone,
   networks,
   number,
   oneOf,
@@ -150,6 +151,9 @@ export const settings = {
   ),
   sftpHost: setting("MUSTER_SFTP_HOST", "", text).means(
     "Address that SFTP listens on. Unset: the address of `MUSTER_HOST`. Set it if the service is behind a proxy and SFTP is not."
+  ),
+  sftpAddress: setting("MUSTER_SFTP_ADDRESS", "", hostOrNone).means(
+    "Address at which users reach SFTP, as a host or `host:port`. Unset: the host of the request, and the port of SFTP. Set it if a proxy or a port mapping is in between; the API, the command line and the dashboard show it."
   ),
   webhooks: setting("MUSTER_WEBHOOKS", "", file).means(
     "YAML file that defines webhooks. Unset: only those of the API. Set it, with the same file for all replicas, to keep webhooks with the rest of the configuration."

@@ -90,6 +90,7 @@ const inputs: Readonly<
     status: 200,
     body: { selector: { ids: [id] }, path: "/a", content: "a" }
   }),
+  "sftp.login": () => ({ status: 404 }),
   "operations.list": () => ({ status: 200 }),
   "operations.get": () => ({ status: 404 }),
   "operations.cancel": () => ({ status: 404 }),

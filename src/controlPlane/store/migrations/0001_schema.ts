@@ -179,6 +179,14 @@ const accessTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   yield* sql`CREATE INDEX tickets_by_age ON tickets (expires_at)`
   // At most one row: the private key by which clients of SFTP know the service, encrypted.
   yield* sql`CREATE TABLE sftp_host_key (id INTEGER PRIMARY KEY NOT NULL, sealed TEXT NOT NULL)`
+  // The SHA-256 of temporary passwords for SFTP. expires_at: in ms since the epoch.
+  yield* sql`CREATE TABLE sftp_logins (
+    hash ${id} PRIMARY KEY NOT NULL,
+    key_id ${id} NOT NULL,
+    server_id ${id} NOT NULL,
+    expires_at ${big} NOT NULL
+  )`
+  yield* sql`CREATE INDEX sftp_logins_by_age ON sftp_logins (expires_at)`
   yield* sql`CREATE TABLE audit (
     id ${id} PRIMARY KEY NOT NULL,
     object_id ${id},
