@@ -4,6 +4,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { keyed } from "../controlPlane/http/support/keyed.ts"
+import { connect, sftpOf } from "../controlPlane/sftp/support/sftp.ts"
 import { chromium, chromiumNote } from "../support/browser.ts"
 import { until } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
@@ -56,7 +57,10 @@ const retype = Effect.fnUntraced(function* (page: Page, name: string, text: stri
 })
 
 describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => {
-  const service = Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27600-27699" })
+  const service = Muster.layer(games, {
+    MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27600-27699",
+    MUSTER_SFTP_PORT: "0"
+  })
   layer(service, { ...slow, excludeTestServices: true })((it) => {
     const prepared = Effect.gen(function* () {
       const api = yield* Muster
@@ -124,6 +128,31 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* step(() => page.unroute("**/files?*"))
           yield* step(() => page.goto(`${api.url}${filesPage(id, "/no/such/")}`))
           yield* step(() => page.getByRole("alert").waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "SFTP… makes a password that opens the server, and copies it without reading it out",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const opened = yield* openPage(yield* browser, api, filesPage(id), { width: 390 })
+          const { page } = opened
+          yield* step(() => page.getByRole("button", { name: "SFTP…" }).click())
+          const dialog = page.getByRole("dialog")
+          yield* step(() => dialog.getByRole("button", { name: "Copy the password" }).waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          const { fingerprint, port } = sftpOf(api)
+          yield* step(() => dialog.getByText(fingerprint).waitFor())
+          yield* step(() => dialog.getByText(`sftp://${id}@127.0.0.1:${port}`).waitFor())
+          const password = yield* step(() => dialog.getByText(/^sftp_[\w-]{32}$/).textContent())
+          yield* connect(api, id, password ?? "")
+          yield* step(() => dialog.getByRole("button", { name: "Copy the password" }).click())
+          yield* step(() => page.getByText("Copied the password").waitFor({ state: "attached" }))
+          yield* step(() => page.keyboard.press("Escape"))
+          yield* step(() => dialog.waitFor({ state: "detached" }))
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow

@@ -1,5 +1,6 @@
 /** The bodies that the dashboard reads, unchecked: the service that sent the page also answers. */
 export type { CreationPlan } from "../../contract/api/ServersGroup.ts"
+export type { SftpLogin } from "../../contract/api/SftpGroup.ts"
 export type { AuditEntry } from "../../contract/domain/AuditEntry.ts"
 export type { BlueprintView as Blueprint } from "../../contract/domain/Blueprint.ts"
 export type { CrashRecord } from "../../contract/domain/CrashRecord.ts"

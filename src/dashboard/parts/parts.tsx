@@ -66,6 +66,20 @@ export const copyable = (text: string, tabIndex = 0): View => (
   </button>
 )
 
+/** A button that copies a secret, which is not read out. */
+export const copyButton = (secret: string, name: string, kind = "ghost"): View => (
+  <button
+    type="button"
+    class={`${kind} copy`}
+    aria-label={`Copy ${name}`}
+    onClick={copyOnClick(secret, name)}
+  >
+    {icon("copy")}
+    {icon("check")}
+    <span>Copy</span>
+  </button>
+)
+
 /** A secret that the service shows once; it stays on the page until the reader closes it. */
 export const shownSecret = (title: string, secret: string, onClose: () => void): View => (
   <section class="across card secret" aria-label={title}>
@@ -74,17 +88,7 @@ export const shownSecret = (title: string, secret: string, onClose: () => void):
       <p class="muted">Copy it now. The service stores no copy that it could show again.</p>
     </div>
     <code>{secret}</code>
-    <button
-      type="button"
-      class="primary copy"
-      aria-label="Copy the secret"
-      // The secret is not read out.
-      onClick={copyOnClick(secret, "the secret")}
-    >
-      {icon("copy")}
-      {icon("check")}
-      <span>Copy</span>
-    </button>
+    {copyButton(secret, "the secret", "primary")}
     <button type="button" onClick={onClose}>
       I have stored it
     </button>

@@ -19,7 +19,8 @@ import {
   askNewFolder,
   askRename,
   askTarget,
-  type Place
+  type Place,
+  showSftp
 } from "./fileDialogs.tsx"
 import { chosenFiles, enqueue, enqueueDropped, stored } from "./uploads.ts"
 
@@ -209,6 +210,7 @@ export const FolderView = (props: {
         <span class="grow" />
         {action({ text: "Refresh", icon: "restart", class: "ghost", onClick: reload })}
         {action({ text: "Search…", icon: "search", class: "ghost", onClick: props.onSearch })}
+        {action({ text: "SFTP…", class: "ghost", onClick: () => showSftp(id) })}
         {canWrite && [
           <Menu
             key="new"

@@ -1,12 +1,50 @@
 /** The dialogs that change files. */
-import type { FileEntry } from "../../api/types.ts"
+import { useEffect, useState } from "preact/hooks"
+import { type Reply, request, segment } from "../../api/http.ts"
+import type { FileEntry, SftpLogin } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { counted } from "../../dom/format.ts"
+import { counted, dateTime } from "../../dom/format.ts"
 import { Dialog, dialogActions, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { checkField, field, useForm } from "../../parts/form.tsx"
+import { copyable, copyButton, drawReply, fact } from "../../parts/parts.tsx"
 import { done, tell } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { changeFiles, pathIn, writeText } from "./fileApi.ts"
+
+const SftpDialog = ({ id }: { readonly id: string }): View => {
+  const [reply, setReply] = useState<Reply<SftpLogin>>()
+  useEffect(() => {
+    void request<SftpLogin>("POST", `/api/servers/${segment(id)}/sftp`).then(setReply)
+  }, [id])
+  const draw = ({ expires_at, fingerprint, host, password, port, username }: SftpLogin) => {
+    const address = host.includes(":") ? `[${host}]` : host
+    return (
+      <>
+        <p>
+          The password has the rights of your key, and opens the files of this server only. A connection lasts
+          12 hours at most.
+        </p>
+        <dl class="facts">
+          {fact("Address", copyable(`sftp://${username}@${address}:${port}`))}
+          {fact("Host", copyable(host))}
+          {fact("Port", copyable(String(port)))}
+          {fact("User name", copyable(username))}
+          {fact("Password", [<code key="text">{password}</code>, copyButton(password, "the password")])}
+          {fact("Connect until", <time dateTime={expires_at}>{dateTime(expires_at)}</time>)}
+          {fact("Fingerprint", copyable(fingerprint))}
+        </dl>
+      </>
+    )
+  }
+  return (
+    <Dialog title="SFTP" class="is-wide">
+      {drawReply(reply, "Making a password", draw, true)}
+    </Dialog>
+  )
+}
+
+/** Makes a password for SFTP, and shows it with all that an SFTP program asks for. */
+export const showSftp = (id: string): void => openDialog(<SftpDialog id={id} />)
 
 /** The folder that a dialog changes, with a slash at the end of its path. */
 export interface Place {
