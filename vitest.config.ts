@@ -25,7 +25,7 @@ const onPostgres = [
 
 export default defineConfig({
   test: {
-    globalSetup: ["test/support/bundleSetup.ts", "test/support/postgresSetup.ts"],
+    globalSetup: ["bundle", "postgres", "docker"].map((name) => `test/support/${name}Setup.ts`),
     testTimeout: 60_000,
     hookTimeout: 120_000,
     pool: "forks",

@@ -1,4 +1,4 @@
-/** A real Docker engine for tests: an engine that runs already, or one started for the test run. */
+/** A real Docker engine for tests: one that runs already, or one that the test run starts. */
 import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import {
   chmodSync,
@@ -17,6 +17,7 @@ import { tmpdir } from "node:os"
 import { delimiter, dirname, join } from "node:path"
 import Docker from "dockerode"
 import { Context, Effect, Layer, Schedule } from "effect"
+import { sharedOfRun } from "./sharedOfRun.ts"
 import { temporaryFolder, temporaryFolderIn } from "./temporaryFolder.ts"
 
 const STANDARD_SOCKET = "/var/run/docker.sock"
@@ -179,8 +180,8 @@ const openEngine = Effect.fnUntraced(function* (
 })
 
 /**
- * The engine that tests share. It uses the bridge of the machine, so only one can run. It needs more than the 31
- * default subnets, because every node of every test has its own networks.
+ * The engine of a test run. It uses the bridge of the machine, so only one can run. It needs more than the 31 default
+ * subnets, because every node of every test has its own networks.
  */
 const ownEngine = Effect.andThen(lock, openEngine(["--default-address-pool", "base=10.213.0.0/16,size=26"]))
 
@@ -240,21 +241,25 @@ const importImage = Effect.fnUntraced(
   Effect.orDie
 )
 
-/** The engine of the tests, with {@link TEST_IMAGE}. */
+/** The socket of the engine of a test run, with {@link TEST_IMAGE}. */
+export const engineOfRun = Effect.gen(function* () {
+  if (missingEngine !== undefined) {
+    return yield* Effect.die(new Error(`these tests need a Docker engine: ${missingEngine}`))
+  }
+  const socket = running ?? (yield* ownEngine).socket
+  yield* importImage(new Docker({ socketPath: socket }))
+  return socket
+})
+
+/** The engine of the tests, with {@link TEST_IMAGE}. Files share it: a test touches only what has its own labels. */
 export class TestEngine extends Context.Service<
   TestEngine,
   { readonly socket: string; readonly docker: Docker }
 >()("test/TestEngine") {
   static readonly layer = Layer.effect(
     TestEngine,
-    Effect.gen(function* () {
-      if (missingEngine !== undefined) {
-        return yield* Effect.die(new Error(`these tests need a Docker engine: ${missingEngine}`))
-      }
-      const socket = running ?? (yield* ownEngine).socket
-      const docker = new Docker({ socketPath: socket })
-      yield* importImage(docker)
-      return TestEngine.of({ socket, docker })
-    })
+    Effect.map(Effect.orDie(sharedOfRun("docker")), (socket) =>
+      TestEngine.of({ socket, docker: new Docker({ socketPath: socket }) })
+    )
   )
 }

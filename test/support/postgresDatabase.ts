@@ -1,32 +1,12 @@
 /** A new database for each test, on the PostgreSQL of the test run or of the test. */
 import { createHash, randomBytes } from "node:crypto"
-import { connect } from "node:net"
 import { PgConnection } from "@effect/sql-pg"
-import { Effect, Redacted, Schema, type Scope } from "effect"
+import { Effect, Redacted, type Scope } from "effect"
 import { PostgresFailed, type PostgresServer } from "./postgres.ts"
+import { sharedOfRun } from "./sharedOfRun.ts"
 
-const Answer = Schema.fromJsonString(
-  Schema.Struct({ url: Schema.optionalKey(Schema.String), failed: Schema.optionalKey(Schema.String) })
-)
-
-/** Requests the URL of the server of this test run from the process that starts it. */
-const askFor = (path: string) =>
-  Effect.callback<string, PostgresFailed>((resume) => {
-    const socket = connect(path)
-    let text = ""
-    socket.setEncoding("utf8")
-    socket.on("data", (chunk: string) => {
-      text += chunk
-    })
-    socket.once("error", (cause) => resume(new PostgresFailed({ message: String(cause) })))
-    socket.once("end", () => {
-      const { failed, url } = Schema.decodeSync(Answer)(text)
-      resume(url === undefined ? new PostgresFailed({ message: failed ?? "no answer" }) : Effect.succeed(url))
-    })
-  })
-
-const shared = Effect.promise(() => import("vitest")).pipe(
-  Effect.flatMap(({ inject }) => askFor(inject("postgres"))),
+const shared = sharedOfRun("postgres").pipe(
+  Effect.mapError(({ message }) => new PostgresFailed({ message })),
   Effect.map((url) => (database: string) => url.replace("*", database))
 )
 
