@@ -203,40 +203,26 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
     makeClient({ baseUrl: options.baseUrl, key: Redacted.make(options.key) }).pipe(Effect.provide(Platform))
   )
   const { console, download, folder, follow, list, upload, waitUntil, ...calls } = client
-  const own = {
-    list: (wanted?: ListOptions, call?: CallOptions) => run(list(wanted), call),
-    follow: ({ signal, ...wanted }: FollowOptions & CallOptions = {}) =>
-      iterate(follow(wanted), signal === undefined ? {} : { signal }),
-    waitUntil: (
-      server: ServerId | string,
-      state: WaitState,
-      { signal, ...wanted }: WaitOptions & CallOptions = {}
-    ) => run(waitUntil(server, state, wanted), signal === undefined ? {} : { signal }),
-    download: (
-      server: ServerId | string,
-      path: string,
-      { signal, ...wanted }: DownloadOptions & CallOptions = {}
-    ) => iterate(download(server, path, wanted), signal === undefined ? {} : { signal }),
-    folder: (
-      server: ServerId | string,
-      path: string,
-      { signal, ...wanted }: FolderOptions & CallOptions = {}
-    ) => iterate(folder(server, path, wanted), signal === undefined ? {} : { signal }),
-    upload: (
-      server: ServerId | string,
-      path: string,
-      contents: Contents,
-      { signal, ...wanted }: UploadOptions & CallOptions = {}
-    ) => {
+  const own: Omit<Muster, keyof PlainCalls> = {
+    list: (wanted, call) => run(list(wanted), call),
+    follow: (options = {}) => {
+      // The service would refuse it as a parameter.
+      const { signal: _, ...wanted } = options
+      return iterate(follow(wanted), options)
+    },
+    waitUntil: (server, state, options = {}) => run(waitUntil(server, state, options), options),
+    download: (server, path, options = {}) => iterate(download(server, path, options), options),
+    folder: (server, path, options = {}) => iterate(folder(server, path, options), options),
+    upload: (server, path, contents, options = {}) => {
       const body =
         typeof contents === "function"
           ? Stream.suspend(() =>
               Stream.fromAsyncIterable(contents(), (reason) => new ContentsFailed({ reason }))
             )
           : contents
-      return run(upload(server, path, body, wanted), signal === undefined ? {} : { signal })
+      return run(upload(server, path, body, options), options)
     },
-    console: (server: ServerId | string, call: CallOptions = {}): Promise<PromiseConsole> => {
+    console: (server, call = {}) => {
       const scope = Scope.makeUnsafe()
       const close = () => run(Scope.close(scope, Exit.void))
       const opening = Effect.onError(Scope.provide(console(server), scope), () =>
