@@ -21,13 +21,11 @@ export interface Snapshot {
   readonly cursor: number
 }
 
-/** Returns a cursor, if the text is one. */
 export const cursorIn = (text: string | undefined): number | undefined =>
   text !== undefined && /^\d{1,16}$/.test(text) && Number.isSafeInteger(Number(text))
     ? Number(text)
     : undefined
 
-/** Returns the cursor of a response (spec 3.6). */
 const cursorOf = (response: HttpClientResponse.HttpClientResponse) => {
   const text = response.headers["x-muster-cursor"]
   const cursor = cursorIn(text)

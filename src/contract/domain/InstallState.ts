@@ -58,7 +58,6 @@ export const mergeSteps = (before: InstallSteps, steps: InstallSteps): InstallSt
 export const withoutProgress = (steps: InstallSteps): InstallSteps =>
   steps.map(({ progress, ...step }) => step)
 
-/** Returns the steps with the progress of the one that is in progress. */
 export const withProgress = (steps: InstallSteps, progress: number): InstallSteps => {
   const current = currentStep(steps)
   return steps.map((step) => (step === current ? { ...step, progress } : step))

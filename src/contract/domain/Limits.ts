@@ -39,7 +39,6 @@ export const Limits = Schema.Struct(Struct.map(limitFields, Schema.optionalKey))
 })
 export type Limits = typeof Limits.Type
 
-/** Returns limits without `io_weight: 0`, which is no weight. */
 export const withoutNoWeight = ({ io_weight, ...limits }: Limits): Limits =>
   io_weight === undefined || io_weight === 0 ? limits : { ...limits, io_weight }
 

@@ -8,7 +8,6 @@ export class ServerSummaries extends Context.Service<
   ServerSummaries,
   {
     find(server_id: ServerId): Server | undefined
-    /** Returns the facts of a server for filters. */
     facts(server_id: ServerId): RestrictedServer | undefined
     /** Returns nothing if the server has no name or is unknown. */
     nameOf(server_id: ServerId): string | undefined

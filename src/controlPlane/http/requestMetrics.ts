@@ -90,7 +90,6 @@ export const recordRequest = (
   )
 }
 
-/** The page of `/metrics` in the text format of Prometheus. */
 export const metricsPage = Effect.map(PrometheusMetrics.format(), (text) =>
   HttpServerResponse.text(text, { contentType: "text/plain; version=0.0.4; charset=utf-8" })
 )

@@ -36,7 +36,6 @@ const queryOf = ({ query }: HttpApiEndpoint.Top): ReadonlyArray<string> => {
   return SchemaAST.isObjects(encoded) ? encoded.propertySignatures.map(({ name }) => String(name)) : []
 }
 
-/** Returns the routes of an API. */
 export const routesOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>
 ) => {

@@ -78,7 +78,6 @@ export class NodeGateway extends Context.Service<
   ControlPlane["Service"] & {
     /** Deregisters a node. `boot_id` defaults to the last registration's. */
     disconnect(node_id: NodeId, boot_id?: string): Effect.Effect<void, ControlPlaneError>
-    /** Records of the servers on a node, by id. */
     servers(node_id: NodeId): Effect.Effect<ReadonlyArray<ServerRecord>>
     /** The record of a server on a node. @error NotFound also if it is on another node */
     server(node_id: NodeId, server_id: ServerId): Effect.Effect<ServerRecord, NotFound | Unavailable>

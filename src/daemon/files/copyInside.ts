@@ -53,7 +53,6 @@ const copyEntry = Effect.fnUntraced(function* (
   yield* opened.folder ? copyFolder(`${from}/.`, root, path) : copyFile(from, READ, root, path)
 }, Effect.scoped)
 
-/** Returns the shared folder of a copy, and its place in it. */
 const sharedPlace = Effect.fnUntraced(function* (
   { copy, parts, within }: CopyEntry & { readonly within: NonNullable<CopyEntry["within"]> },
   sources: FileSources

@@ -106,7 +106,6 @@ const probeQuota = Effect.fnUntraced(function* (dir: string) {
   )
 })
 
-/** Returns the disk limit of a server in bytes, 0 for no limit. */
 export const diskLimit = ({ definition }: ServerSpec): number => diskLimitBytes(definition.limits)
 
 export interface OverLimit {

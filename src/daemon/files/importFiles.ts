@@ -30,7 +30,6 @@ const LONGEST = 5000
 /** The time without a byte after which a transfer counts as interrupted. */
 const IDLE_TIMEOUT = "60 seconds"
 
-/** Returns the paths of an instance that are its own, and those that are shared. */
 export const instancePaths = ({ cow, shared }: FilePlan): InstancePaths => ({
   shared: shared.map(({ parts }) => parts.join("/")),
   own: cow.map(({ parts }) => parts.join("/"))

@@ -103,7 +103,6 @@ export interface Usage {
 export interface Run {
   /** The start of a process that waits for its image, in ms since the epoch. Without one, `at` never completes. */
   readonly beginning?: { readonly at: Effect.Effect<number>; readonly isOver: () => boolean }
-  /** The limits that are not enforced. */
   readonly notEnforced?: ReadonlyArray<LimitName>
   /** The ports that its processes have on all addresses of the host, unless the run has its own addresses. */
   readonly boundToAll?: Effect.Effect<ReadonlyArray<BoundPort>>

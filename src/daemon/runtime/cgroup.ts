@@ -15,7 +15,6 @@ const CONTROLLERS = ["cpu", "memory", "cpuset", "io", "pids"] as const
 const NEEDED = ["cpu", "memory"] as const
 const STANDARD_ROOTS = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
 
-/** The limits that only cgroups enforce. */
 export const CGROUP_LIMITS = ["memory_limit", "swap", "cpu_limit", "threads", "io_weight"] as const
 
 /** Returns the files that set a server's limits, in order. */

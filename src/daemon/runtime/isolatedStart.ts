@@ -197,7 +197,6 @@ const awaitBegin = Effect.fnUntraced(function* (started: Started, child: Child) 
   yield* started.clear
 })
 
-/** The isolation of processes by one level. */
 export interface Level {
   readonly level: ProcessIsolation
   readonly begin: Begin

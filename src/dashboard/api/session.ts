@@ -61,7 +61,6 @@ export const whyNot = (right: Right | "drain"): string | undefined => {
     : undefined
 }
 
-/** Returns why the key may not do a power action, if so. */
 export const whyNoPower = (action: Power): string | undefined =>
   whyNot(action === "unpause" ? "pause" : action)
 
@@ -76,7 +75,6 @@ export const amounts = [
   ["max_disk", "disk", "MB of disk"]
 ] as const
 
-/** Returns the limits of a quota and their use. */
 export const quotaText = (quota: QuotaLimits & { readonly used?: QuotaUse }): string =>
   amounts
     .flatMap(([max, use, unit]) => {
@@ -85,7 +83,6 @@ export const quotaText = (quota: QuotaLimits & { readonly used?: QuotaUse }): st
     })
     .join(", ")
 
-/** Returns the limits of a key in words. */
 export const limitsOf = (
   limits: Pick<Key, "blueprints" | "labels" | "max_memory" | "max_servers" | "paths" | "servers">
 ): ReadonlyArray<string> => {

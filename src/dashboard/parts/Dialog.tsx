@@ -22,7 +22,6 @@ export const closeDialog = (): void => {
   opened.value = null
 }
 
-/** The open dialog, if any. */
 export const Dialogs = (): View | null => opened.value
 
 /** A modal dialog; the browser keeps the focus in it, and Escape closes it. */

@@ -169,7 +169,6 @@ const parseEntry = (text: string): Result.Result<NodeAllocation, string | undefi
   return Result.succeed({ address, alias: alias ?? "", force_outgoing_ip: false, ports })
 }
 
-/** Returns the one spelling of an address. */
 const spellingOf = (address: string) =>
   Result.match(Host.hostFromString(address), { onFailure: () => address, onSuccess: Host.formatHost })
 

@@ -136,7 +136,6 @@ export const makeAddressPolicy = (
   }
 }
 
-/** Returns the failure of a connection to an address that the policy refuses. */
 export const refusedConnection = (
   policy: AddressPolicy,
   host: string | null | undefined

@@ -35,7 +35,6 @@ export const atPlace =
         )
       : Effect.provideService(self, Tracer.ParentSpan, place)
 
-/** Continues the trace of a header, if any. */
 export const continueTrace = (header: string | undefined) => {
   const place =
     header === undefined

@@ -77,7 +77,6 @@ interface Document<A> {
   readonly ignored: ReadonlySet<string>
 }
 
-/** Reads a YAML file with a decoder of its root. */
 export const readDocument = <A>(file: string, bytes: Uint8Array, decode: Decoder<A>): Document<A> => {
   const ignored = new Set<string>()
   const content = contentOf(bytes)

@@ -109,7 +109,6 @@ export const restart = mapping("server.restart.", {
 export const serverPart = mapping(
   "server.",
   {
-    // Ids are lower-case.
     software: respelled((id) => id.toLowerCase(), definitionId),
     version: text(VersionText),
     image: text(ImageText),

@@ -118,7 +118,6 @@ const makeTable = (maximum: number, shared: ReadonlyArray<IpNetwork.IpNetwork>, 
     const isIdle = connection.responses.length === 0 && !connection.isUpgraded
     if (isIdle && all.has(connection.socket)) idle.add(connection)
   }
-  /** Replaces the socket of a connection by its TLS socket. */
   const replace = (connection: Connection, socket: Socket) => {
     if (!all.delete(connection.socket)) return
     connection.socket = socket

@@ -80,7 +80,6 @@ export const makeDaemonCalls = Effect.map(
 )
 export type DaemonCalls = Effect.Success<typeof makeDaemonCalls>
 
-/** Uses the client for one call. */
 type Use<A> = (client: DaemonCalls) => Effect.Effect<A, CallFailure>
 
 const pageOf =

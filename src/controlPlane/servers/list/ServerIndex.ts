@@ -255,7 +255,6 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
       /** Returns the name of a server, also of a recently deleted one. */
       nameOf: (id: ServerId) => table.nameOf(id),
       lastCrash: (id: ServerId) => Effect.sync(() => table.get(id)?.last_crash),
-      /** Returns a latch that each change of a server opens. */
       changeOf: (id: ServerId) => changes.latchOf(id),
       /** `last_sequence` may be old here; the store has the present one. */
       get: (id: ServerId) => table.get(id),

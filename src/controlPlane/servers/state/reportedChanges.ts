@@ -256,7 +256,6 @@ export const makeAbsences = Effect.fnUntraced(function* ({ changeAll }: RecordCh
     markForVerification: (ids: ReadonlyArray<ServerId>) =>
       inBatches(ids, (batch) => Effect.forEach(batch, mark, { discard: true })),
     verified: (id: ServerId) => Effect.asVoid(store.write(servers.setSuspected(id, false))),
-    /** Returns `last_sequence` of servers on a node. */
     sequences,
     /** Returns `last_sequence` of a server, if it is on the node. */
     sequence: (node_id: NodeId, id: ServerId) =>

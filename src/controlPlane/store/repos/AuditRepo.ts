@@ -47,7 +47,6 @@ const readEntries = readRows(Schema.Struct({ entry: JsonColumn(AuditEntry) }))
 const readBytes = readRows(Schema.Struct({ bytes: IntColumn }))
 const readScan = readRows(Schema.Struct({ scanned: IntColumn, last: Schema.NullOr(Schema.String) }))
 
-/** The statements on the tables `audit` and `audit_objects`. */
 export const auditTable = (sql: SqlClient.SqlClient) => {
   const grow = (bytes: number) => sql`UPDATE counters SET value = value + ${bytes} WHERE name = 'audit_bytes'`
 

@@ -76,7 +76,6 @@ const useDetail = (id: string): Detail => {
 const allTabs = ["console", "files", "changes", "installation", "crashes", "events"] as const
 type Tab = (typeof allTabs)[number]
 
-/** The tabs that the key may use. */
 const tabsOfKey = (): ReadonlyArray<Tab> =>
   allTabs.filter((tab) => tab !== "files" || whyNot("browse") === undefined)
 

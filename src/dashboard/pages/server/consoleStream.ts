@@ -18,7 +18,6 @@ export interface ConsoleHandlers {
 }
 
 export interface ConsoleStream {
-  /** Sends a line; returns the failure, if any. */
   readonly send: (line: string) => Promise<Failure | undefined>
   readonly close: () => void
 }
