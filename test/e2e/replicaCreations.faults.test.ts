@@ -165,7 +165,7 @@ describe("design: replicas are equal: one is killed", () => {
         }
         const [rows] = yield* statementsOn(
           set.url,
-          "SELECT node_id, COUNT(*)::int AS servers FROM holdings GROUP BY node_id ORDER BY node_id"
+          "SELECT node_id, COUNT(*)::int AS servers FROM reservations GROUP BY node_id ORDER BY node_id"
         )
         assert.deepStrictEqual(
           rows,

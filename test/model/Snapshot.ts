@@ -61,7 +61,7 @@ export type JournalRow = typeof JournalRow.Type
 export const Tables = Schema.Struct({
   servers: Schema.Array(ServerRow),
   ports: Schema.Array(Schema.Struct({ node_id: text, address: text, port: whole, server_id: text })),
-  holdings: Schema.Array(
+  reservations: Schema.Array(
     Schema.Struct({ server_id: text, node_id: text, memory_bytes: whole, disk_bytes: whole })
   ),
   journal: Schema.Array(JournalRow),
@@ -95,7 +95,7 @@ export const tableColumns: Readonly<Record<keyof Tables, { columns: string; orde
     order: "id"
   },
   ports: { columns: "node_id, address, port, server_id", order: "node_id, address, port" },
-  holdings: { columns: "server_id, node_id, memory_bytes, disk_bytes", order: "server_id, node_id" },
+  reservations: { columns: "server_id, node_id, memory_bytes, disk_bytes", order: "server_id, node_id" },
   journal: { columns: "cursor, at, topic, server_id, blueprint_id, payload", order: "cursor" },
   counters: { columns: "name, value", order: "name" },
   idempotency: { columns: "key, response", order: "key" },

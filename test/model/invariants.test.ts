@@ -4,12 +4,12 @@ import { answers, found, gone } from "./invariants/answers.ts"
 import { expiry, lastPatch, overridden, rollouts } from "./invariants/changes.ts"
 import { acknowledged, deletions, idempotency, unchanged, whole } from "./invariants/creations.ts"
 import { drains } from "./invariants/drains.ts"
-import { capacity, ports } from "./invariants/holdings.ts"
 import { invariants } from "./invariants/index.ts"
 import { order, state, transitions } from "./invariants/journal.ts"
 import { lastPowerAction, started } from "./invariants/lastPowerAction.ts"
 import { limits } from "./invariants/limits.ts"
 import { agreement, reports } from "./invariants/nodes.ts"
+import { capacity, ports } from "./invariants/reservations.ts"
 import { streams } from "./invariants/streams.ts"
 import type { NodeHas, ReplicaSeen, Snapshot, Tables } from "./Snapshot.ts"
 import { allocationsOf, sound } from "./soundHistory.ts"
@@ -418,23 +418,23 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
   [
     capacity,
     "a wrong reservation",
-    withTables(({ holdings }) => ({
-      holdings: holdings.map((row) => ({ ...row, memory_bytes: row.memory_bytes + 1 }))
+    withTables(({ reservations }) => ({
+      reservations: reservations.map((row) => ({ ...row, memory_bytes: row.memory_bytes + 1 }))
     })),
     /not held: srv_a on n0: \d+/
   ],
   [
     capacity,
     "a reservation on another node than the server's",
-    withTables(({ holdings }) => ({
-      holdings: [...holdings, ...holdings.slice(0, 1).map((row) => ({ ...row, node_id: "n1" }))]
+    withTables(({ reservations }) => ({
+      reservations: [...reservations, ...reservations.slice(0, 1).map((row) => ({ ...row, node_id: "n1" }))]
     })),
     /held: srv_a on n1: \d+; it is not in the records/
   ],
   [
     capacity,
     "a server without a reservation",
-    withTables(({ holdings }) => ({ holdings: holdings.slice(1) })),
+    withTables(({ reservations }) => ({ reservations: reservations.slice(1) })),
     /not held: srv_a on n0/
   ],
   [

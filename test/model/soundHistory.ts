@@ -134,7 +134,7 @@ const tables: Tables = {
   ports: there.flatMap(({ id, node_id, ports }) =>
     ports.map((port) => ({ node_id, address: "127.0.0.1", port, server_id: id }))
   ),
-  holdings: there.map(({ body, id, node_id }) => ({
+  reservations: there.map(({ body, id, node_id }) => ({
     server_id: id,
     node_id,
     memory_bytes: memoryOf(body.blueprint_id),

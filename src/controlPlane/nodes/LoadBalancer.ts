@@ -50,7 +50,7 @@ const without = (some: PortMappings, others: PortMappings): PortMappings =>
 
 /** Withholds ports that a server loses on its node to another program. Returns the end of that, if it loses any. */
 const avoidLost = (fleet: FleetState, next: Reservation): (() => void) | undefined => {
-  const before = fleet.holding(next.server_id)
+  const before = fleet.reservation(next.server_id)
   const node = fleet.get(next.node_id)
   if (node === undefined || before?.node_id !== next.node_id) return undefined
   const lost = without(before.mappings, next.mappings)

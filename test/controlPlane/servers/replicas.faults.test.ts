@@ -101,7 +101,7 @@ const inRows = (url: string, node_id: string) =>
     statementsOn(
       url,
       `SELECT COUNT(*)::int AS servers, COALESCE(SUM(memory_bytes), 0)::float8 AS memory_bytes,
-        COALESCE(SUM(disk_bytes), 0)::float8 AS disk_bytes FROM holdings WHERE node_id = '${node_id}'`
+        COALESCE(SUM(disk_bytes), 0)::float8 AS disk_bytes FROM reservations WHERE node_id = '${node_id}'`
     ),
     ([summed]) => summed?.[0]
   )

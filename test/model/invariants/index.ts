@@ -4,11 +4,11 @@ import { answers, found, gone } from "./answers.ts"
 import { expiry, lastPatch, overridden, rollouts } from "./changes.ts"
 import { acknowledged, deletions, idempotency, unchanged, whole } from "./creations.ts"
 import { drains } from "./drains.ts"
-import { capacity, ports } from "./holdings.ts"
 import { order, state, transitions } from "./journal.ts"
 import { lastPowerAction, started } from "./lastPowerAction.ts"
 import { limits } from "./limits.ts"
 import { agreement, reports } from "./nodes.ts"
+import { capacity, ports } from "./reservations.ts"
 import { streams } from "./streams.ts"
 
 export const invariants: ReadonlyArray<Invariant> = [

@@ -25,7 +25,7 @@ export const nodeNotFound = (fleet: FleetState, id: NodeId): NotFound => {
 /** All nodes and reservations in memory. Its methods are synchronous: a decision and its effects are one step. */
 export class FleetState {
   readonly #nodes = new Map<NodeId, FleetNode>()
-  readonly #holdings = new Map<ReservationId, Reservation>()
+  readonly #reservations = new Map<ReservationId, Reservation>()
   readonly #watchers = new Set<(node: FleetNode) => void>()
   #list: ReadonlyArray<Node> | undefined = undefined
 
@@ -91,21 +91,21 @@ export class FleetState {
   ): Allocations | undefined {
     const allocations = node.ports.reserve(ports)
     if (allocations === undefined) return undefined
-    const holding = { ...server, node_id: node.id, mappings: allocations.mappings }
-    this.#holdings.set(server.server_id, holding)
-    this.#commit(node, holding, 1)
+    const reservation = { ...server, node_id: node.id, mappings: allocations.mappings }
+    this.#reservations.set(server.server_id, reservation)
+    this.#commit(node, reservation, 1)
     return allocations
   }
 
   /** Replaces the reservations of servers. Watchers see each node once. */
-  hold(holdings: Iterable<Reservation>): void {
+  hold(reservations: Iterable<Reservation>): void {
     const nodes = new Set<FleetNode>()
-    for (const holding of holdings) {
-      this.release(holding.server_id)
-      const node = this.#obtain(holding.node_id)
-      node.ports.hold(holding.mappings)
-      this.#holdings.set(holding.server_id, holding)
-      this.#count(node, holding, 1)
+    for (const reservation of reservations) {
+      this.release(reservation.server_id)
+      const node = this.#obtain(reservation.node_id)
+      node.ports.hold(reservation.mappings)
+      this.#reservations.set(reservation.server_id, reservation)
+      this.#count(node, reservation, 1)
       nodes.add(node)
     }
     for (const node of nodes) this.#changed(node)
@@ -135,18 +135,18 @@ export class FleetState {
     this.#changed(node)
   }
 
-  holding(server_id: ReservationId): Reservation | undefined {
-    return this.#holdings.get(server_id)
+  reservation(server_id: ReservationId): Reservation | undefined {
+    return this.#reservations.get(server_id)
   }
 
   release(server_id: ReservationId): void {
-    const holding = this.#holdings.get(server_id)
-    if (holding === undefined) return
-    this.#holdings.delete(server_id)
-    const node = this.#nodes.get(holding.node_id)
+    const reservation = this.#reservations.get(server_id)
+    if (reservation === undefined) return
+    this.#reservations.delete(server_id)
+    const node = this.#nodes.get(reservation.node_id)
     if (node === undefined) return
-    node.ports.release(holding.mappings)
-    this.#commit(node, holding, -1)
+    node.ports.release(reservation.mappings)
+    this.#commit(node, reservation, -1)
     this.#drop(node)
   }
 
@@ -161,7 +161,7 @@ export class FleetState {
   copy(): FleetState {
     const copy = new FleetState()
     for (const { record } of this.#nodes.values()) if (record !== undefined) copy.put(record)
-    copy.hold(this.#holdings.values())
+    copy.hold(this.#reservations.values())
     return copy
   }
 
@@ -171,14 +171,14 @@ export class FleetState {
     return node
   }
 
-  #commit(node: FleetNode, holding: Reservation, sign: 1 | -1): void {
-    this.#count(node, holding, sign)
+  #commit(node: FleetNode, reservation: Reservation, sign: 1 | -1): void {
+    this.#count(node, reservation, sign)
     this.#changed(node)
   }
 
-  #count(node: FleetNode, holding: Reservation, sign: 1 | -1): void {
+  #count(node: FleetNode, reservation: Reservation, sign: 1 | -1): void {
     const before = node.listed
-    node.commit(holding, sign)
+    node.commit(reservation, sign)
     if (node.listed !== before) this.#list = undefined
   }
 

@@ -68,14 +68,14 @@ export class FleetNode {
   }
 
   /** Adds (`sign` 1) or takes away (-1) the load of a server. */
-  commit(holding: Reservation, sign: 1 | -1): void {
-    this.committed.memory_bytes += sign * holding.load.memory_bytes
-    this.committed.disk_bytes += sign * holding.load.disk_bytes
-    this.committed.cpu_millipercent += sign * holding.load.cpu_millipercent
+  commit(reservation: Reservation, sign: 1 | -1): void {
+    this.committed.memory_bytes += sign * reservation.load.memory_bytes
+    this.committed.disk_bytes += sign * reservation.load.disk_bytes
+    this.committed.cpu_millipercent += sign * reservation.load.cpu_millipercent
     this.servers += sign
-    const count = (this.blueprints.get(holding.blueprint_id) ?? 0) + sign
-    if (count > 0) this.blueprints.set(holding.blueprint_id, count)
-    else this.blueprints.delete(holding.blueprint_id)
+    const count = (this.blueprints.get(reservation.blueprint_id) ?? 0) + sign
+    if (count > 0) this.blueprints.set(reservation.blueprint_id, count)
+    else this.blueprints.delete(reservation.blueprint_id)
   }
 }
 

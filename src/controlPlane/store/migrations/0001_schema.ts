@@ -42,7 +42,7 @@ const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   )`
   yield* sql`CREATE INDEX ports_by_server ON ports (server_id)`
   // The reservations of servers, one row for a server on a node; their sums on a node decide placement.
-  yield* sql`CREATE TABLE holdings (
+  yield* sql`CREATE TABLE reservations (
     server_id ${id} NOT NULL REFERENCES servers (id),
     node_id ${id} NOT NULL,
     blueprint_id TEXT NOT NULL,
@@ -51,7 +51,7 @@ const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     cpu_millipercent ${big} NOT NULL,
     PRIMARY KEY (server_id, node_id)
   )`
-  yield* sql`CREATE INDEX holdings_by_node ON holdings (node_id, blueprint_id, memory_bytes, disk_bytes)`
+  yield* sql`CREATE INDEX reservations_by_node ON reservations (node_id, blueprint_id, memory_bytes, disk_bytes)`
   // Servers whose removal has begun, and servers whose nodes must be asked whether they still have them.
   for (const table of ["removals", "suspects"]) {
     yield* sql`CREATE TABLE ${sql(table)} (

@@ -29,11 +29,11 @@ export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/
       readRoom(sql`SELECT capacity, runtimes, drained,
           CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
           COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,
-          CASE WHEN EXISTS (SELECT 1 FROM holdings
-            WHERE holdings.node_id = nodes.id AND holdings.blueprint_id = ${blueprint_id})
+          CASE WHEN EXISTS (SELECT 1 FROM reservations
+            WHERE reservations.node_id = nodes.id AND reservations.blueprint_id = ${blueprint_id})
             THEN 1 ELSE 0 END AS has_blueprint
         FROM nodes CROSS JOIN (SELECT SUM(memory_bytes) AS memory_bytes, SUM(disk_bytes) AS disk_bytes
-          FROM holdings WHERE node_id = ${node_id}) AS held WHERE nodes.id = ${node_id}`).pipe(
+          FROM reservations WHERE node_id = ${node_id}) AS held WHERE nodes.id = ${node_id}`).pipe(
         inSpan("CapacityRepo.of")
       ),
     isConnected: (node_id: NodeId): Write<boolean> =>

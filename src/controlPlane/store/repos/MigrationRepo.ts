@@ -7,7 +7,7 @@ import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { upsertRows } from "../sql/insertRows.ts"
 import { BooleanColumn, byIds, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { type Write, type Writing, write } from "../sql/Transaction.ts"
-import { deleteReservations, holdingRow, insertReservations } from "./reservationRows.ts"
+import { deleteReservations, insertReservations, reservationRow } from "./reservationRows.ts"
 import { encodeServer, type InsertOutcome, inSavepoint, insertPorts, portsOf } from "./serverRows.ts"
 
 /** A deletion that a node must do: a deleted server, or the files of a server on another node. */
@@ -72,7 +72,7 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
         inSavepoint(
           sql,
           insertPorts(sql, portsOf(to)).pipe(
-            Effect.andThen(insertReservations(sql, [holdingRow(to)])),
+            Effect.andThen(insertReservations(sql, [reservationRow(to)])),
             Effect.andThen(putBack(to))
           )
         )

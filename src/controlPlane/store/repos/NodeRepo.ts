@@ -95,7 +95,7 @@ export class NodeRepo extends Context.Service<NodeRepo>()("muster/store/NodeRepo
     const remove = Effect.fn("NodeRepo.remove")(function* (id: NodeId): Writing<number | undefined> {
       const found = yield* sql`SELECT id FROM nodes WHERE id = ${id}`
       if (found.length === 0) return undefined
-      const [held] = yield* readHeld(sql`SELECT COUNT(*) AS servers FROM holdings WHERE node_id = ${id}`)
+      const [held] = yield* readHeld(sql`SELECT COUNT(*) AS servers FROM reservations WHERE node_id = ${id}`)
       if (held !== undefined && held.servers > 0) return held.servers
       yield* sql`DELETE FROM nodes WHERE id = ${id}`
       yield* sql`DELETE FROM node_heartbeats WHERE node_id = ${id}`

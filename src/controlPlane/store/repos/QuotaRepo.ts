@@ -48,7 +48,7 @@ export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaR
             SUM(cpu_millipercent) AS cpu_millipercent
           FROM (SELECT ${sql(owner)} AS owner, MAX(memory_bytes) AS memory_bytes, MAX(disk_bytes) AS disk_bytes,
               MAX(cpu_millipercent) AS cpu_millipercent
-            FROM servers JOIN holdings ON holdings.server_id = servers.id
+            FROM servers JOIN reservations ON reservations.server_id = servers.id
               LEFT JOIN api_keys ON api_keys.id = created_by
             WHERE ${only === undefined ? sql`${sql(owner)} IS NOT NULL` : sql`${sql(owner)} = ${only}`}
             GROUP BY ${sql(owner)}, servers.id) AS own

@@ -9,7 +9,12 @@ import { insertRows } from "../sql/insertRows.ts"
 import { byIds, IntColumn, readRows, readServerIds } from "../sql/rows.ts"
 import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
-import { deleteReservations, holdingRow, insertReservations, replaceReservation } from "./reservationRows.ts"
+import {
+  deleteReservations,
+  insertReservations,
+  replaceReservation,
+  reservationRow
+} from "./reservationRows.ts"
 import {
   type ChangedFields,
   encodeServer,
@@ -54,7 +59,7 @@ const insertions = (sql: SqlClient.SqlClient) => {
               records.map(({ definition }) => definition)
             ),
             insertRows(sql, "servers", rows),
-            insertReservations(sql, records.map(holdingRow)),
+            insertReservations(sql, records.map(reservationRow)),
             insertPorts(sql, records.flatMap(portsOf))
           ],
           { concurrency: "unbounded", discard: true }

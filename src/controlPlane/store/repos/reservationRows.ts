@@ -1,4 +1,4 @@
-/** The reservations of servers: rows of the table `holdings`. */
+/** The rows of reservations: one for each server and node. */
 
 import { isDeepStrictEqual } from "node:util"
 import { Effect } from "effect"
@@ -19,7 +19,7 @@ export interface Holder extends ReservedFields {
   readonly blueprint_id: string
 }
 
-export const holdingRow = (holder: Holder) => {
+export const reservationRow = (holder: Holder) => {
   const limits = reservedLimits(holder)
   return {
     server_id: holder.id,
@@ -31,18 +31,18 @@ export const holdingRow = (holder: Holder) => {
   }
 }
 
-type HoldingRow = ReturnType<typeof holdingRow>
+type ReservationRow = ReturnType<typeof reservationRow>
 
-export const insertReservations = (sql: SqlClient.SqlClient, rows: ReadonlyArray<HoldingRow>) =>
-  insertRows(sql, "holdings", rows)
+export const insertReservations = (sql: SqlClient.SqlClient, rows: ReadonlyArray<ReservationRow>) =>
+  insertRows(sql, "reservations", rows)
 
 export const replaceReservation = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   before: Holder,
   after: Holder
 ) {
-  const row = holdingRow(after)
-  if (isDeepStrictEqual(row, holdingRow(before))) return
+  const row = reservationRow(after)
+  if (isDeepStrictEqual(row, reservationRow(before))) return
   yield* deleteReservations(sql, after.id, after.node_id)
   yield* insertReservations(sql, [row])
 })
@@ -55,6 +55,6 @@ export const deleteReservations = (
 ): Effect.Effect<void, SqlError.SqlError> =>
   Effect.asVoid(
     node_id === undefined
-      ? sql`DELETE FROM holdings WHERE server_id = ${server_id}`
-      : sql`DELETE FROM holdings WHERE server_id = ${server_id} AND node_id = ${node_id}`
+      ? sql`DELETE FROM reservations WHERE server_id = ${server_id}`
+      : sql`DELETE FROM reservations WHERE server_id = ${server_id} AND node_id = ${node_id}`
   )

@@ -142,7 +142,7 @@ describe.each(databases)("spec 2.4: placement and ports (%s)", (kind) => {
           server("srv_3", [2_001])
         )
         assert.strictEqual((yield* ports).length, 123)
-        const held = yield* query("SELECT node_id FROM holdings ORDER BY node_id")
+        const held = yield* query("SELECT node_id FROM reservations ORDER BY node_id")
         assert.deepStrictEqual(
           held.map(({ node_id }) => node_id),
           [...Array.from({ length: 122 }, () => "node-1"), "node-2"]

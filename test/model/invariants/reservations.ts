@@ -69,7 +69,7 @@ export const capacity: Invariant = {
   problems: ({ end }) => {
     const { replicas, tables } = end
     const expected = tables.servers.map((row) => `${row.id} on ${row.node_id}: ${memoryOf(row)}`)
-    const held = tables.holdings.map(
+    const held = tables.reservations.map(
       ({ memory_bytes, node_id, server_id }) => `${server_id} on ${node_id}: ${memory_bytes}`
     )
     return [
