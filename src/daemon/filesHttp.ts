@@ -53,7 +53,7 @@ export const NodeFilesHandlers = handlersOf(
             })
           ),
         entry: ({ params, query }) => call((files) => files.stat(params.id, query.path)),
-        read: ({ params, query }) => call((files) => files.read(params.id, query)),
+        read: ({ params, query }) => call((files) => files.read(params.id, { ...query, isTransient: true })),
         write: ({ params, query, request }) =>
           ask((files) =>
             files.write(

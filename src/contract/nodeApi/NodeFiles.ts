@@ -25,6 +25,15 @@ export interface TaggedEntry {
   readonly etag: string
 }
 
+export interface ReadFile {
+  readonly path: string
+  readonly start?: number
+  readonly end?: number
+  readonly etag?: string
+  /** The pieces share memory, and each is valid until the next one is asked for. Default: false. */
+  readonly isTransient?: boolean
+}
+
 /** The condition of a write: the file has this tag, or does not exist (`*` as `if_none_match`). */
 export interface WriteFile {
   readonly path: string
@@ -121,7 +130,7 @@ export interface NodeFiles {
   /** Bytes `start` to `end`, both included; 412 if the file no longer has the tag `etag`. */
   read(
     id: ServerId,
-    request: { readonly path: string; readonly start?: number; readonly end?: number; readonly etag?: string }
+    request: ReadFile
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
   /** Replaces a file once the last byte is on disk, and makes missing folders. A failure leaves nothing. */
   write<E>(

@@ -68,7 +68,7 @@ export const makeRead = ({ onContent: on }: NodeAccess) => {
     if (entry.size === 0)
       return HttpServerResponse.uint8Array(new Uint8Array(), { contentType: OCTETS, headers: common })
     const { end, start } = range ?? { start: 0, end: entry.size - 1 }
-    const bytes = yield* on(id, (files) => files.read(id, { path, start, end, etag }))
+    const bytes = yield* on(id, (files) => files.read(id, { path, start, end, etag, isTransient: true }))
     return HttpServerResponse.stream(bytes.pipe(failsLate(id, path)), {
       status: range === undefined ? 200 : 206,
       contentType: OCTETS,

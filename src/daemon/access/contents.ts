@@ -3,7 +3,7 @@ import { createHash } from "node:crypto"
 import type { BigIntStats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Exit, Option, Stream } from "effect"
-import { FileRefused, type WriteFile } from "../../contract/nodeApi/NodeFiles.ts"
+import { FileRefused, type ReadFile, type WriteFile } from "../../contract/nodeApi/NodeFiles.ts"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type IoError, orMissing } from "../disk/fsio.ts"
@@ -18,7 +18,7 @@ import {
   PERMISSIONS,
   temporaryName,
   within,
-  writeAll
+  writeAllOf
 } from "../disk/safePath.ts"
 import { etagOf } from "./entries.ts"
 import { type AccessError, conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
@@ -27,15 +27,10 @@ import type { Located, Place, Site } from "./Site.ts"
 
 /** Bytes that are read at a time. */
 const CHUNK = 256 * 1024
+/** Bytes that are written at a time: a call takes as long as the copy of many bytes. */
+const GATHERED = 512 * 1024
 /** Bytes between two writes to the disk, so that the last one does not take long. */
 const FLUSH_INTERVAL = 64 * 1024 * 1024
-
-export interface ReadRequest {
-  readonly path: string
-  readonly start?: number
-  readonly end?: number
-  readonly etag?: string
-}
 
 /** Serialises the replacements of a file. */
 const replacing = makeKeyedLock()
@@ -58,7 +53,7 @@ const openFile = Effect.fnUntraced(function* (site: Site, place: Place) {
 })
 
 /** Opens a file and returns its bytes from `start` to `end`, both included. */
-export const readContents = Effect.fnUntraced(function* (site: Site, request: ReadRequest) {
+export const readContents = Effect.fnUntraced(function* (site: Site, request: ReadFile) {
   const place = yield* site.place(request.path)
   const { path } = place
   // The folders on the way are closed again; the file stays open.
@@ -76,11 +71,14 @@ export const readContents = Effect.fnUntraced(function* (site: Site, request: Re
     })
   }
   const end = Math.min(size, (request.end ?? Number.POSITIVE_INFINITY) + 1)
+  const length = Math.min(CHUNK, Math.max(0, end - start))
+  // Without new memory for each piece, large files do not make the garbage collector run.
+  const kept = request.isTransient === true ? Buffer.allocUnsafe(length) : undefined
   const bytes = Stream.unfold(
     start,
     (at): Effect.Effect<readonly [Uint8Array, number] | undefined, IoError | FileRefused> => {
       if (at >= end) return Effect.succeed(undefined)
-      const chunk = Buffer.allocUnsafe(Math.min(CHUNK, end - at))
+      const chunk = (kept ?? Buffer.allocUnsafe(length)).subarray(0, end - at)
       return Effect.flatMap(
         io(path, () => handle.read(chunk, 0, chunk.length, at)),
         ({ bytesRead }) =>
@@ -158,6 +156,27 @@ export const parentMade = Effect.fnUntraced(function* (site: Site, room: Room, p
   return located
 })
 
+/** Passes on chunks of a stream, as many at a time as have {@link GATHERED} bytes. */
+const gathered = Effect.fnUntraced(function* <E>(
+  bytes: Stream.Stream<Uint8Array, E>,
+  use: (chunks: ReadonlyArray<Uint8Array>, length: number) => Effect.Effect<void, E>
+) {
+  let chunks: Array<Uint8Array> = []
+  let length = 0
+  const pass = Effect.suspend(() => {
+    const [some, all] = [chunks, length]
+    chunks = []
+    length = 0
+    return use(some, all)
+  })
+  yield* Stream.runForEach(bytes, (chunk) => {
+    chunks.push(chunk)
+    length += chunk.length
+    return length < GATHERED ? Effect.void : pass
+  })
+  if (length > 0) yield* pass
+})
+
 /** Writes a file beside its target, and replaces the target once the last byte is on disk. */
 export const writeContents = (
   { room, site }: { readonly site: Site; readonly room: Room },
@@ -177,13 +196,13 @@ export const writeContents = (
     const { handle, renameTo } = yield* temporaryIn(path, target.folder)
     const hash = createHash("sha256")
     let unflushed = 0
-    yield* Stream.runForEach(
+    yield* gathered(
       bytes,
-      Effect.fnUntraced(function* (chunk) {
-        yield* take(chunk.length)
-        if (request.sha256 !== undefined) hash.update(chunk)
-        yield* writeAll(path, handle, chunk, null)
-        unflushed += chunk.length
+      Effect.fnUntraced(function* (chunks, length) {
+        yield* take(length)
+        if (request.sha256 !== undefined) for (const chunk of chunks) hash.update(chunk)
+        yield* writeAllOf(path, handle, chunks)
+        unflushed += length
         if (unflushed < FLUSH_INTERVAL) return
         unflushed = 0
         yield* io(path, () => handle.datasync())

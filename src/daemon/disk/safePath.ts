@@ -218,6 +218,19 @@ export const writeAll = Effect.fnUntraced(function* (
   }
 })
 
+/** As {@link writeAll}, of several pieces after the end of the file so far. */
+export const writeAllOf = Effect.fnUntraced(function* (
+  path: string,
+  handle: fs.FileHandle,
+  pieces: ReadonlyArray<Uint8Array>
+) {
+  let { bytesWritten } = yield* io(path, () => handle.writev(pieces))
+  for (const piece of pieces) {
+    if (bytesWritten < piece.length) yield* writeAll(path, handle, piece.subarray(bytesWritten), null)
+    bytesWritten = Math.max(0, bytesWritten - piece.length)
+  }
+})
+
 /** The new content of a file, and its permission bits if they differ from the old ones. */
 interface Replacement {
   readonly mode?: number

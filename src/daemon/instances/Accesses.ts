@@ -135,12 +135,13 @@ export class Accesses {
         }
       })
       yield* Effect.forkScoped(watch)
-      const noted = Stream.transformPull(stream, (pull) =>
+      // `Stream.interruptWhen` would read ahead, and pieces may share memory.
+      return Stream.transformPull(stream, (pull) =>
         Effect.succeed(
           Effect.suspend(() => {
             isReading = true
             return Effect.ensuring(
-              pull,
+              Effect.raceFirst(Deferred.await(running.cut), pull),
               Effect.sync(() => {
                 isReading = false
                 readAt = now()
@@ -149,7 +150,6 @@ export class Accesses {
           })
         )
       )
-      return Stream.interruptWhen(noted, Deferred.await(running.cut))
     })
   }
 }
