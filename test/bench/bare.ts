@@ -3,9 +3,12 @@
  * - `plain`: 200 for everything
  * - `reads <file>`: the servers in the file, one or all, serialised to JSON for each request
  * - `events`: a `GET` subscribes; a `DELETE /api/servers/<id>` writes the event to each subscriber in a loop
+ * - `files <folder>`: a `GET` reads a file of the folder; a `PUT` writes one, and is answered once it is on disk
  */
-import { readFileSync } from "node:fs"
+import { createReadStream, createWriteStream, readFileSync, statSync } from "node:fs"
 import { createServer, type RequestListener, type ServerResponse } from "node:http"
+import { join } from "node:path"
+import { pipeline } from "node:stream"
 
 const [, , mode = "plain", file = ""] = process.argv
 
@@ -42,7 +45,24 @@ const events = (): RequestListener => {
   }
 }
 
-const listener = mode === "reads" ? reads() : mode === "events" ? events() : plain
+const files: RequestListener = (request, response) => {
+  const path = join(file, request.url ?? "")
+  const ended = (error: unknown) => (error instanceof Error ? response.destroy() : response.end())
+  if (request.method === "PUT") return pipeline(request, createWriteStream(path, { flush: true }), ended)
+  response.writeHead(200, {
+    "content-type": "application/octet-stream",
+    "content-length": statSync(path).size
+  })
+  pipeline(createReadStream(path), response, () => {})
+}
+
+const listeners: Readonly<Record<string, () => RequestListener>> = {
+  plain: () => plain,
+  reads,
+  events,
+  files: () => files
+}
+const listener = (listeners[mode] ?? listeners.plain)?.()
 const server = createServer(listener)
 server.listen(Number(process.env.PORT ?? 0), "127.0.0.1", () => {
   const address = server.address()

@@ -148,7 +148,7 @@ export const startServer = (file: string, args: ReadonlyArray<string>) =>
  * Starts the plain server of `bare.ts` on a free port.
  * @param mode the response of the server, see `bare.ts`
  */
-export const startBare = (mode: "plain" | "reads" | "events", ...args: ReadonlyArray<string>) =>
+export const startBare = (mode: "plain" | "reads" | "events" | "files", ...args: ReadonlyArray<string>) =>
   startServer(bareFile, [mode, ...args])
 
 /** Starts the server of `bareApi.ts` on a free port. @param file the servers as JSON */

@@ -9,6 +9,7 @@ import { creates } from "./creates.ts"
 import { dashboard } from "./dashboard.ts"
 import { distinct } from "./distinct.ts"
 import { events } from "./events.ts"
+import { files } from "./files.ts"
 import { BenchFailed } from "./harness.ts"
 import { idle } from "./idle.ts"
 import { lists } from "./lists.ts"
@@ -40,8 +41,13 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   distinct,
   dashboard,
   stalls,
-  scaling
+  scaling,
+  files
 }
+
+/** Minutes of parts that take more than {@link MINUTES}. */
+const minutesOf: Readonly<Record<string, number>> = { files: 30 }
+const MINUTES = 5
 
 const names = Object.keys(benches)
 const asked = process.argv.slice(2)
@@ -55,8 +61,9 @@ Effect.gen(function* () {
   const [, failed] = yield* Effect.partition(parts, ([name, bench]) =>
     bench.pipe(
       Effect.timeoutOrElse({
-        duration: "5 minutes",
-        orElse: () => Effect.fail(new BenchFailed({ message: "not done within 5 minutes" }))
+        duration: `${minutesOf[name] ?? MINUTES} minutes`,
+        orElse: () =>
+          Effect.fail(new BenchFailed({ message: `not done within ${minutesOf[name] ?? MINUTES} minutes` }))
       }),
       Effect.tapError((error) => Console.error(`${name}: ${error.message}`)),
       Effect.mapError(() => name)
