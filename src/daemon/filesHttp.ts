@@ -41,6 +41,9 @@ export const NodeFilesHandlers = handlersOf(
       )
     const call = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError, R>) =>
       Effect.mapError(ask(use), httpError)
+    /** As `call`, with the body of the request. */
+    const take = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError | Conflict, R>) =>
+      Effect.mapError(ask(use), (error) => (error instanceof Conflict ? error : httpError(error)))
     return handlers
       .handleAll({
         list: ({ params, query: { after, limit, path, sizes } }) =>
@@ -55,13 +58,21 @@ export const NodeFilesHandlers = handlersOf(
         entry: ({ params, query }) => call((files) => files.stat(params.id, query.path)),
         read: ({ params, query }) => call((files) => files.read(params.id, { ...query, isTransient: true })),
         write: ({ params, query, request }) =>
-          ask((files) =>
+          take((files) =>
             files.write(
               params.id,
               query,
               Stream.mapError(request.stream, () => bodyLost)
             )
-          ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
+          ),
+        receive: ({ params, query: { operation_id, ...query }, request }) =>
+          take((files) =>
+            files.receive(
+              params.id,
+              { operation_id, task: { kind: "unpack", ...query } },
+              Stream.mapError(request.stream, () => bodyLost)
+            )
+          ),
         change: ({ params, payload }) =>
           Effect.map(
             call((files) => files.change(params.id, payload.changes)),

@@ -72,6 +72,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "controlPlane/keys",
     "controlPlane/events",
     "controlPlane/nodes",
+    "controlPlane/operations",
     "controlPlane/servers"
   ],
   "controlPlane/operations": [

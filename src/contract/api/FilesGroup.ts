@@ -9,10 +9,13 @@ import {
   Unavailable
 } from "../domain/errors.ts"
 import { ArchiveFormat, FileDifference, FileEntry, FileMatch, FileMode, FilePath } from "../domain/Files.ts"
+import { Overwrite } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
+import { Operation } from "../domain/Operation.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { Authorization, ReadableServers } from "./middleware.ts"
+import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
 import { filePath, filePaths, flag, given, names, numberBetween, oneOf, shortText, text } from "./query.ts"
 import { route } from "./routePolicy.ts"
 
@@ -59,6 +62,16 @@ export const ModeRequest = Schema.Struct({
   paths: many(FilePath),
   mode: FileMode
 }).annotate({ identifier: "ModeRequest" })
+
+const whatExists = "What happens to an entry whose path exists"
+
+export const UnpackRequest = Schema.Struct({
+  path: FilePath,
+  to: FilePath,
+  overwrite: optionalInput(
+    Overwrite.annotate({ description: `${whatExists}; default \`fail\`: the archive is refused as a whole.` })
+  )
+}).annotate({ identifier: "UnpackRequest" })
 
 /** Body of `POST /api/files`: the text, or the file from which the contents come. */
 export const WriteToMany = Schema.Struct({
@@ -154,6 +167,38 @@ export class FilesGroup extends HttpApiGroup.make("files")
         audited: "file.read",
         acceptsTicket: true,
         transfers: true
+      })
+    ),
+    HttpApiEndpoint.put("receive", "/servers/:server/files/archive", {
+      params,
+      query: {
+        path: filePath("The folder that gets the entries; it is made if it is missing."),
+        format: oneOf(ArchiveFormat.literals, "The format; default: the one that the first bytes show."),
+        overwrite: oneOf(Overwrite.literals, `${whatExists}; default \`fail\`: the archive is refused.`)
+      },
+      headers: waitHeaders,
+      payload: bytes,
+      success: Operation.pipe(HttpApiSchema.status(202)),
+      error: errors
+    }).annotateMerge(
+      route("Unpack an archive of any size while it arrives; nothing of it stays if it breaks", {
+        right: "files",
+        audited: "file.unpack",
+        transfers: true,
+        longestWait: LONGEST_WAIT_SECONDS
+      })
+    ),
+    HttpApiEndpoint.post("unpack", "/servers/:server/files/unpack", {
+      params,
+      headers: waitHeaders,
+      payload: UnpackRequest,
+      success: Operation.pipe(HttpApiSchema.status(202)),
+      error: errors
+    }).annotateMerge(
+      route("Unpack an archive of the server into a folder", {
+        right: "files",
+        audited: "file.unpack",
+        longestWait: LONGEST_WAIT_SECONDS
       })
     ),
     HttpApiEndpoint.post("folder", "/servers/:server/files/folder", {

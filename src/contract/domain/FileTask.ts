@@ -1,6 +1,6 @@
 /** Tasks on the files of a server that outlast a call to its node (spec 11.4). */
 import { Schema } from "effect"
-import { FileChange } from "./Files.ts"
+import { ArchiveFormat, FileChange, FilePath } from "./Files.ts"
 import { serverIdPattern } from "./Id.ts"
 import { NodeText } from "./NodeText.ts"
 import { OperationProgress } from "./Operation.ts"
@@ -13,11 +13,31 @@ export const OperationId = Schema.String.check(
   Schema.isPattern(serverIdPattern, { expected: "the id of an operation" })
 )
 
-/** Many changes, made in order. */
-export const FileTask = Schema.Struct({
-  kind: Schema.Literal("change"),
-  changes: Schema.Array(FileChange).check(Schema.isMaxLength(MOST_CHANGES))
+/** What happens to an entry of an archive whose path exists: the archive is refused, the entry is left out, or it replaces. */
+export const Overwrite = Schema.Literals(["fail", "skip", "replace"])
+export type Overwrite = typeof Overwrite.Type
+
+/** An archive that is unpacked into the folder `to`: the file `path` of the server, or else the body of a request. */
+export const UnpackTask = Schema.Struct({
+  kind: Schema.Literal("unpack"),
+  path: Schema.optionalKey(FilePath),
+  to: FilePath,
+  overwrite: Overwrite,
+  /** Default: the format that the first bytes show. */
+  format: Schema.optionalKey(ArchiveFormat),
+  /** Bytes of the body, if they are known. */
+  size: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)))
 })
+export type UnpackTask = typeof UnpackTask.Type
+
+/** Work on files: many changes made in order, or an archive that is unpacked. */
+export const FileTask = Schema.Union([
+  Schema.Struct({
+    kind: Schema.Literal("change"),
+    changes: Schema.Array(FileChange).check(Schema.isMaxLength(MOST_CHANGES))
+  }),
+  UnpackTask
+])
 export type FileTask = typeof FileTask.Type
 
 /** The state of a task on its node. After a restart of the daemon it is `interrupted`, until the next `begin` continues it. */

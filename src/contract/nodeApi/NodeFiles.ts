@@ -1,6 +1,6 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
 import type { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch } from "../domain/Files.ts"
-import type { FileTask, FileTaskState } from "../domain/FileTask.ts"
+import type { FileTask, FileTaskState, UnpackTask } from "../domain/FileTask.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { DaemonError } from "./Daemon.ts"
 
@@ -155,6 +155,15 @@ export interface NodeFiles {
     id: ServerId,
     request: { readonly operation_id: string; readonly task: FileTask }
   ): Effect.Effect<void, FileError>
+  /**
+   * Unpacks an archive while it arrives, as the task of an operation; `begin` follows it. Returns once its last byte has
+   * arrived. Fails as the task does before that, and then leaves nothing.
+   */
+  receive<E>(
+    id: ServerId,
+    request: { readonly operation_id: string; readonly task: Omit<UnpackTask, "path"> },
+    bytes: Stream.Stream<Uint8Array, E>
+  ): Effect.Effect<void, FileError | E>
   /** Streams files and folders as an archive, without a temporary copy. */
   archive(
     id: ServerId,

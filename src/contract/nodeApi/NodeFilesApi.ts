@@ -13,7 +13,7 @@ import {
   UpgradeRequired
 } from "../domain/errors.ts"
 import { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch, FileMode } from "../domain/Files.ts"
-import { FileTask, FileTaskState, MOST_CHANGES, OperationId } from "../domain/FileTask.ts"
+import { FileTask, FileTaskState, MOST_CHANGES, OperationId, Overwrite } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 import type { FileRefused } from "./NodeFiles.ts"
@@ -121,6 +121,18 @@ export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
       payload: TaskRequest,
       error: refusals
     }).annotateMerge(route("Cancel the task of an operation", largeTask)),
+    HttpApiEndpoint.put("receive", "/servers/:id/access/archive", {
+      params,
+      query: {
+        operation_id: OperationId,
+        to: Schema.String,
+        overwrite: Overwrite,
+        format: Schema.optionalKey(ArchiveFormat),
+        size: whole
+      },
+      payload: bytes,
+      error: refusals
+    }).annotateMerge(route("Unpack an archive while it arrives", { transfers: true })),
     HttpApiEndpoint.post("archive", "/servers/:id/access/archive", {
       params,
       payload: Schema.Struct({ paths, format: ArchiveFormat }),

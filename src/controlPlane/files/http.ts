@@ -1,9 +1,8 @@
 import { Effect, Stream } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
 import { InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
-import { type ArchiveFormat, type FileChange, isWithin } from "../../contract/domain/Files.ts"
+import { type FileChange, isWithin } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { Tickets } from "../events/Tickets.ts"
@@ -12,9 +11,9 @@ import { CurrentPrincipal, ServerAccess } from "../http/Principal.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { requirePath } from "../http/rights.ts"
 import { makeBulk } from "../servers/ServerManager.ts"
+import { makeArchive, makeUnpacking } from "./archives.ts"
 import { makeRead, makeWrite } from "./content.ts"
 import { makeNodeAccess } from "./nodeAccess.ts"
-import { attachment, OCTETS } from "./ranges.ts"
 
 const ENTRIES = 1000
 const MATCHES = 100
@@ -40,12 +39,6 @@ const checkDistinct = (paths: ReadonlyArray<string>) => {
       )
 }
 
-/** Returns the name of an archive: that of its only folder or file. */
-const archiveName = (id: ServerId, paths: ReadonlyArray<string>, format: ArchiveFormat) => {
-  const name = paths.length === 1 ? paths[0]?.split("/").at(-1) : undefined
-  return `${name === undefined || name === "" ? id : name}.${format}`
-}
-
 /** Handlers of the routes of files (spec 10.3). */
 export const FilesHandlers = handlersOf(
   ApplicationApi,
@@ -55,6 +48,8 @@ export const FilesHandlers = handlersOf(
     const servers = yield* ServerAccess
     const bulk = yield* makeBulk
     const tickets = yield* Tickets
+    const archive = makeArchive(nodes)
+    const unpacking = yield* makeUnpacking(nodes)
     const read = makeRead(nodes)
     const write = makeWrite(nodes)
     const { on } = nodes
@@ -97,16 +92,14 @@ export const FilesHandlers = handlersOf(
       archive: Effect.fnUntraced(function* ({ params: { server: id }, query }) {
         const paths = [query.path ?? []].flat().filter((path) => path !== "")
         if (paths.length === 0) return yield* missing("path")
-        yield* Effect.forEach(paths, requirePath, { discard: true })
-        yield* describeAudit({ paths })
         yield* begins(["archive", id, ...paths])
-        const format = query.format === undefined || query.format === "" ? "tar.zst" : query.format
-        const bytes = yield* on(id, (files) => files.archive(id, { paths, format }))
-        return HttpServerResponse.stream(bytes, {
-          contentType: OCTETS,
-          headers: { "content-disposition": attachment(archiveName(id, paths, format)) }
-        })
+        return yield* archive(id, paths, query.format)
       }),
+      receive: ({ params, payload: bytes, query, request }) =>
+        Effect.flatMap(required(query.path), (to) =>
+          unpacking.receive(params.server, { ...query, to }, { bytes, request })
+        ),
+      unpack: ({ headers: { prefer }, params, payload }) => unpacking.unpack(params.server, payload, prefer),
       folder: ({ params, payload: { path } }) => change(params.server, [{ kind: "folder", path }]),
       move: ({ params, payload: { moves, overwrite = "fail" } }) =>
         change(

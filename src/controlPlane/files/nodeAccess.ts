@@ -79,5 +79,5 @@ export const makeNodeAccess = Effect.gen(function* () {
     )
   })
 
-  return { on, onContent, change } as const
+  return { on, onContent, change, recordOf } as const
 })

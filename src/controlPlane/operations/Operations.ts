@@ -90,14 +90,15 @@ export class Operations extends Context.Service<Operations>()("muster/operations
     const begin = Effect.fn("Operations.begin")(function* (
       kind: OperationKind,
       server: ServerRecord,
-      request: Schema.Json
+      request: Schema.Json,
+      state: "queued" | "running" = "queued"
     ) {
       const caller = yield* CurrentPrincipal
       const record: OperationRecord = {
         id: serverId(idBytes(16)),
         kind,
         server_id: server.id,
-        state: "queued",
+        state,
         request,
         progress: null,
         reason: null,
@@ -173,6 +174,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       /**
        * Stores an operation of a server for the leader. The route has checked the rights of the caller.
        * @param request what the runner of the kind needs
+       * @param state   `running` if the caller begins the work on the node itself
        * @error LimitReached the server has 16 unfinished operations (429)
        * @error Unavailable  there are 1,000 unfinished operations
        */

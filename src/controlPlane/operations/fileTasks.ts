@@ -65,5 +65,6 @@ export const FileTaskRunners = Layer.effectDiscard(
       })
     }
     register("files.change", runner)
+    register("files.unpack", runner)
   })
 )

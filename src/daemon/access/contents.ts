@@ -42,7 +42,8 @@ const conditionFailed = (path: string, detail: string) =>
     hint: "Read the file again, then repeat the write."
   })
 
-const openFile = Effect.fnUntraced(function* (site: Site, place: Place) {
+/** Opens a file of the server until the scope ends. */
+export const openFile = Effect.fnUntraced(function* (site: Site, place: Place) {
   if (place.parts.length === 0) {
     const { handle, isFolder } = yield* site.root(place)
     return isFolder ? yield* conflict(place.path, "it is a folder, not a file") : handle

@@ -101,6 +101,20 @@ export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles 
       )
     }).pipe(Effect.map(Stream.mapError(toFileError(path))), Effect.mapError(toFileError(path)))
 
+  /** Gives bytes that arrive to an access. Their own failure is that of the call. */
+  const taking = <A, E>(
+    bytes: Stream.Stream<Uint8Array, E>,
+    access: (given: Stream.Stream<Uint8Array, AccessError>) => Effect.Effect<A, FileError>
+  ) =>
+    Effect.suspend(() => {
+      let failed: { readonly error: E } | undefined
+      const given = Stream.mapError(bytes, (error) => {
+        failed = { error }
+        return interrupted
+      }).pipe(Stream.timeoutOrElse({ duration: STALLED, orElse: () => Stream.fail(stalled) }))
+      return Effect.mapError(access(given), (error) => failed?.error ?? error)
+    })
+
   return {
     list: Effect.fn("NodeFiles.list")((id, request) => {
       const limit = Math.min(MOST_LISTED, Math.max(1, request.limit))
@@ -111,16 +125,22 @@ export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles 
       stream(id, request.path, (site) => Effect.map(readContents(site, request), ({ bytes }) => bytes))
     ),
     write: <E>(id: ServerId, request: WriteFile, bytes: Stream.Stream<Uint8Array, E>) =>
-      Effect.suspend(() => {
-        let failed: { readonly error: E } | undefined
-        const given = Stream.mapError(bytes, (error) => {
-          failed = { error }
-          return interrupted
-        }).pipe(Stream.timeoutOrElse({ duration: STALLED, orElse: () => Stream.fail(stalled) }))
-        return use(id, request.path, (scene) => writeContents(scene, request, given)).pipe(
-          Effect.mapError((error) => failed?.error ?? error)
+      taking(bytes, (given) => use(id, request.path, (scene) => writeContents(scene, request, given))).pipe(
+        Effect.withSpan("NodeFiles.write")
+      ),
+    receive: <E>(
+      id: ServerId,
+      { operation_id, task }: Parameters<NodeFiles["receive"]>[1],
+      bytes: Stream.Stream<Uint8Array, E>
+    ) =>
+      taking(bytes, (given) =>
+        Effect.flatMap(Effect.mapError(instances.get(id), toFileError("/")), (instance) =>
+          tasks.receive(instance, operation_id, task, {
+            bytes: given,
+            use: (access) => use(id, task.to, access)
+          })
         )
-      }).pipe(Effect.withSpan("NodeFiles.write")),
+      ).pipe(Effect.withSpan("NodeFiles.receive")),
     change: Effect.fn("NodeFiles.change")((id, changes) =>
       use(id, "/", (scene) =>
         Effect.forEach(changes, (change) =>

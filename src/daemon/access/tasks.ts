@@ -1,9 +1,10 @@
 /** Tasks on the files of servers that outlast a call (spec 11.4). Read first: `taskRecord.ts`. */
 import * as fs from "node:fs/promises"
-import { Effect, Fiber, FiberMap, Option, type Scope } from "effect"
+import { Effect, Fiber, FiberMap, Option, type Scope, type Stream } from "effect"
 import type { FileTask, FileTaskState } from "../../contract/domain/FileTask.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
+import { Arrival } from "../archives/source.ts"
 import { io, makeClosedFolder } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
 import type { Instance } from "../instances/Instance.ts"
@@ -23,16 +24,22 @@ import {
   type TaskStart,
   type TaskWork
 } from "./taskRecord.ts"
+import { unpackTask } from "./unpackTask.ts"
 
 /** Tasks of one server that run at a time. */
 const MOST_RUNNING = 32
 
-const workOf = (task: FileTask): TaskWork => {
+const workOf = (task: FileTask, arrival?: Arrival): TaskWork => {
   switch (task.kind) {
     case "change":
       return changeTask(task.changes)
+    case "unpack":
+      return unpackTask(task, arrival)
   }
 }
+
+/** Whether the archive of a task is the body of a request. */
+const arrives = (task: FileTask) => task.kind === "unpack" && task.path === undefined
 
 /** Runs an access to the files of an instance. */
 type Use = (
@@ -43,6 +50,7 @@ type Use = (
 export const makeTasks = Effect.gen(function* () {
   const fibers = yield* FiberMap.make<string>()
   const running = new Map<string, TaskRecord>()
+  const arrivals = new Map<string, Arrival>()
   const locks = makeKeyedLock()
   const keyOf = (instance: Instance, id: string) => `${instance.folder}/${id}`
   const explained = Effect.mapError(toFileError("/"))
@@ -87,13 +95,21 @@ export const makeTasks = Effect.gen(function* () {
       return yield* conflict("/", `${others.length} tasks run on the server`, "Wait until some have ended.")
     yield* makeClosedFolder(recordsOf(instance))
     yield* prune(instance, (other) => running.has(keyOf(instance, other)) || other === id)
-    const work = workOf(task)
+    const arrival = arrives(task) ? new Arrival() : undefined
+    if (arrival !== undefined) arrivals.set(key, arrival)
+    const work = workOf(task, arrival)
+    const watched: Use = arrival === undefined ? use : (access) => Effect.onExit(use(access), arrival.ended)
     const record = before ?? newRecord(work)
     if (before === undefined) yield* writeAtomic(recordPath(instance, id), recordText(record))
     running.set(key, record)
-    const done = run(instance, id, work, { record, isResumed: before !== undefined }, use).pipe(
+    const done = run(instance, id, work, { record, isResumed: before !== undefined }, watched).pipe(
       Effect.catch((error) => Effect.logError(`the record of a task cannot be written: ${error.message}`)),
-      Effect.ensuring(Effect.sync(() => running.delete(key)))
+      Effect.ensuring(
+        Effect.sync(() => {
+          running.delete(key)
+          arrivals.delete(key)
+        })
+      )
     )
     yield* FiberMap.run(fibers, key, done)
     return stateOf(record)
@@ -108,6 +124,21 @@ export const makeTasks = Effect.gen(function* () {
       use: Use
     ): Effect.Effect<FileTaskState, FileError> =>
       explained(locks.withLock(keyOf(instance, id))(begin(instance, id, task, use))),
+    /** Gives a task its archive, and begins the task if it has not begun. Returns once the archive has arrived. */
+    receive: (
+      instance: Instance,
+      id: string,
+      task: FileTask,
+      given: { readonly bytes: Stream.Stream<Uint8Array, AccessError>; readonly use: Use }
+    ): Effect.Effect<void, FileError> =>
+      Effect.gen(function* () {
+        const key = keyOf(instance, id)
+        yield* locks.withLock(key)(begin(instance, id, task, given.use))
+        const arrival = arrivals.get(key)
+        if (arrival !== undefined) return yield* arrival.give(given.bytes)
+        const { reason = "it has ended" } = (yield* readRecord(instance, id)) ?? {}
+        return yield* conflict("/", `the operation takes no archive: ${reason}`, "Send the archive again.")
+      }).pipe(explained),
     /** @error FileRefused 404 the node does not know the task */
     progress: (instance: Instance, id: string): Effect.Effect<FileTaskState, FileError> =>
       Effect.gen(function* () {

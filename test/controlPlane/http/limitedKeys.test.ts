@@ -79,6 +79,8 @@ const inputs: Readonly<
   "files.read": () => ({ status: 404, query: "?path=/a" }),
   "files.write": () => ({ status: 404, query: "?path=/a" }),
   "files.archive": () => ({ status: 404, query: "?path=/a" }),
+  "files.receive": () => ({ status: 404, query: "?path=/a" }),
+  "files.unpack": () => ({ status: 404, body: { path: "/a", to: "/b" } }),
   "files.folder": () => ({ status: 404, body: { path: "/a" } }),
   "files.move": () => ({ status: 404, body: { moves: [{ from: "/a", to: "/b" }] } }),
   "files.copy": () => ({ status: 404, body: { copies: [{ from: "/a", to: "/b" }] } }),

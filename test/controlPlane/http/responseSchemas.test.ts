@@ -10,6 +10,7 @@ import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { rollOut } from "../../support/rollouts.ts"
 import { becomes, commands, create, expectStatus, powered, running } from "../../support/servers.ts"
+import { archive, member } from "../../support/tar.ts"
 import { byDocument, paths } from "./support/document.ts"
 import { games, options, socket } from "./support/http.ts"
 
@@ -47,8 +48,15 @@ const decodes = (schemas: ReadonlyArray<Schema.Top>, value: unknown, name: strin
   assert.strictEqual(Schema.decodeUnknownResult(union, strict)(value)._tag, "Success", name)
 }
 
+interface Asked {
+  readonly query?: string
+  readonly body?: unknown
+  /** A body that is not JSON. */
+  readonly raw?: string
+}
+
 /** The requests to each endpoint; `:server` and `:node` stand for those of the test. */
-const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly body?: unknown }>> = {
+const requests: Record<string, ReadonlyArray<Asked>> = {
   "nodes.list": [{}, { query: "?ids_only=true" }],
   "nodes.get": [{}],
   "nodes.system": [{}],
@@ -97,6 +105,8 @@ const requests: Record<string, ReadonlyArray<{ readonly query?: string; readonly
   "files.copy": [{ body: { copies: [{ from: "/server.sh", to: "/made/a" }] } }],
   "files.move": [{ body: { moves: [{ from: "/made/a", to: "/made/b" }], overwrite: "replace" } }],
   "files.mode": [{ body: { paths: ["/made/b", "/none"], mode: "0600" } }],
+  "files.receive": [{ query: "?path=/unpacked", raw: archive(member({ name: "./a" })).toString() }],
+  "files.unpack": [{ body: { path: "/server.sh", to: "/unpacked", overwrite: "replace" } }],
   "files.search": [{ query: "?text=ready" }, { query: "?path=/&name=*.sh" }],
   "files.diff": [{}],
   "files.delete": [{ body: { paths: ["/made", "/none"] } }],
@@ -187,9 +197,10 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
         software: "game"
       }
       for (const [name, { method, path, schemas, status }] of declared) {
-        for (const { body, query = "" } of requests[name] ?? []) {
+        for (const { body, query = "", raw } of requests[name] ?? []) {
           const target = path.replaceAll(/:(\w+)/g, (_, id) => ids[id] ?? id) + query
-          const answer = yield* expectStatus(api, status, method, target, body === undefined ? {} : { body })
+          const sent = raw === undefined ? (body === undefined ? {} : { body }) : { raw }
+          const answer = yield* expectStatus(api, status, method, target, sent)
           const isJson = answer.headers.get("content-type") === "application/json"
           // The document describes lists of ids in words.
           if (isJson && !query.includes("ids_only")) {

@@ -12,7 +12,7 @@ import type {
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { cleanText } from "../../../contract/domain/NodeText.ts"
 import { type DaemonError, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
-import { FileRefused, type NodeFiles, type WriteFile } from "../../../contract/nodeApi/NodeFiles.ts"
+import { FileRefused, type NodeFiles } from "../../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillisOf } from "../../../shared/work/elapsed.ts"
 import type { DaemonCalls } from "./RemoteDaemon.ts"
 import type { CallFailure } from "./remoteCall.ts"
@@ -139,18 +139,23 @@ export const makeRemoteFiles = ({ call, unreachable }: FileCalls): Omit<NodeFile
       Stream.timeoutOrElse({ duration: STALL_MILLIS, orElse: () => Stream.fail(stalledDownload) })
     )
 
-  const write = <E>(id: ServerId, request: WriteFile, bytes: Stream.Stream<Uint8Array, E>) =>
+  /** Sends bytes to the daemon while they arrive. Their own failure is that of the call. */
+  const send = <A, E>(
+    id: ServerId,
+    bytes: Stream.Stream<Uint8Array, E>,
+    use: (
+      client: DaemonCalls["nodeFiles"],
+      payload: Stream.Stream<Uint8Array, E>
+    ) => Effect.Effect<A, CallFailure | Refusal>
+  ) =>
     Effect.gen(function* () {
       // The bytes can be sent once only: an outdated token is replaced before.
       yield* call(true, (client) => client.status({ params: { id } }))
       const { failed, stalled, watched } = makeWatched(bytes, yield* Clock.Clock)
-      const { path, ...conditions } = request
       const sent = call(
         false,
         ({ nodeFiles }) =>
-          answered(
-            nodeFiles.write({ params: { id }, query: { path, ...conditions }, payload: watched })
-          ).pipe(
+          answered(use(nodeFiles, watched)).pipe(
             // The source of the bytes has failed, not the node.
             Effect.catchIf(
               () => failed() !== undefined,
@@ -182,7 +187,12 @@ export const makeRemoteFiles = ({ call, unreachable }: FileCalls): Omit<NodeFile
         ask(true, (files) => files.read({ params: { id }, query })),
         received
       ),
-    write,
+    write: (id, request, bytes) =>
+      send(id, bytes, (files, payload) => files.write({ params: { id }, query: request, payload })),
+    receive: (id, { operation_id, task: { kind: _, ...query } }, bytes) =>
+      send(id, bytes, (files, payload) =>
+        files.receive({ params: { id }, query: { operation_id, ...query }, payload })
+      ),
     change: (id, changes) =>
       Effect.map(
         ask(false, (files) => files.change({ params: { id }, payload: { changes } }), {

@@ -430,6 +430,7 @@ export class FakeDaemon {
       progress: noFiles,
       cancel: noFiles,
       archive: noFiles,
+      receive: noFiles,
       search: noFiles,
       diff: noFiles
     }
