@@ -101,7 +101,7 @@ const list = (api: Service) =>
     answer.json.map(({ id, status }: { readonly id: string; readonly status: string }) => `${id} ${status}`)
   )
 
-const SERVERS = 20
+const SERVERS = 8
 const up = ["installing", "offline", "starting", "running"]
 
 describe.runIf(withEngine)(`Docker, with the real commands${engineNote}`, () => {
