@@ -55,6 +55,7 @@ import { ServerIndex } from "../controlPlane/servers/list/ServerIndex.ts"
 import { NodeHandlers } from "../controlPlane/servers/nodeHttp.ts"
 import { RolloutsHandlers } from "../controlPlane/servers/rollouts/Rollouts.ts"
 import { SftpHandlers } from "../controlPlane/sftp/http.ts"
+import { SshKeysHandlers } from "../controlPlane/sftp/sshKeysHttp.ts"
 import { WebhooksHandlers } from "../controlPlane/webhooks/http.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import { leanRequests } from "../shared/net/requestServices.ts"
@@ -162,6 +163,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         EventsHandlers,
         WebhooksHandlers,
         KeysHandlers,
+        SshKeysHandlers,
         QuotasHandlers,
         AuditHandlers,
         SystemHandlers(system, inspection),

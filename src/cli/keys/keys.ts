@@ -9,6 +9,7 @@ import { type Listing, outputFlags, printList, wide } from "../shared/output.ts"
 import { confirm, isInteractive, yesFlag } from "../shared/terminal.ts"
 import { create } from "./create.ts"
 import { databaseFlag, KeyAccess, type ListedKey } from "./KeyAccess.ts"
+import { ssh } from "./ssh.ts"
 
 interface ShownKey extends ListedKey {
   readonly state: "valid" | "expired" | "revoked"
@@ -115,13 +116,13 @@ const revoke = command("revoke", {
 
 const { databaseUrl } = service
 
-/** `muster keys create|list|revoke` (spec 6.1). */
+/** `muster keys create|list|revoke|ssh` (spec 6.1). */
 export const keys = group("keys", {
-  short: "Create, list and revoke API keys",
-  description: "Create, list and revoke API keys.",
+  short: "Create, list and revoke API keys, and add SSH keys",
+  description: "Create, list and revoke API keys, and add SSH keys for SFTP.",
   settings: {
     ...commandSettings,
     databaseUrl
   },
-  subcommands: [create, list, revoke]
+  subcommands: [create, list, revoke, ssh]
 })

@@ -32,7 +32,7 @@ const isWhole = <A extends object>(item: A | string): item is A => typeof item !
  * @error CommandError none (not found), or several (refused)
  */
 export const only = <A extends { readonly id: string }>(
-  what: "server" | "node" | "key",
+  what: "server" | "node" | "key" | "SSH key",
   text: string,
   all: ReadonlyArray<A>,
   nameOf: (item: A) => string
@@ -45,7 +45,7 @@ export const only = <A extends { readonly id: string }>(
     return Effect.fail(
       new CommandError({
         status: "notFound",
-        message: `${what} not found: ${text}. \`muster ${what}s list\` shows all ${what}s.`
+        message: `${what} not found: ${text}. \`muster ${what === "SSH key" ? "keys ssh" : `${what}s`} list\` shows all ${what}s.`
       })
     )
   }

@@ -14,7 +14,7 @@ import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { QuotasGroup } from "./QuotasGroup.ts"
 import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
-import { SftpGroup } from "./SftpGroup.ts"
+import { SftpGroup, SshKeysGroup } from "./SftpGroup.ts"
 import { WebhooksGroup } from "./WebhooksGroup.ts"
 
 /** The whole HTTP interface of the service (spec 1). */
@@ -30,6 +30,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(EventsGroup.prefix("/api"))
   .add(WebhooksGroup.prefix("/api"))
   .add(KeysGroup.prefix("/api"))
+  .add(SshKeysGroup.prefix("/api"))
   .add(QuotasGroup.prefix("/api"))
   .add(AuditGroup.prefix("/api"))
   .add(PublicPagesGroup)

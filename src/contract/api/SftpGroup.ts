@@ -1,10 +1,10 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Conflict, NotFound, TooManyRequests } from "../domain/errors.ts"
+import { Conflict, InvalidRequest, NotFound, TooManyRequests } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { Authorization, ReadableServers } from "./middleware.ts"
-import { route } from "./routePolicy.ts"
+import { Policy, route } from "./routePolicy.ts"
 
 const addressFields = {
   host: Schema.String,
@@ -45,3 +45,48 @@ export class SftpGroup extends HttpApiGroup.make("sftp")
   .middleware(ReadableServers)
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "SFTP" })) {}
+
+/** An SSH key of an API key (spec 10.6). */
+export const SshKey = Schema.Struct({
+  id: Schema.String,
+  /** As OpenSSH shows it: `SHA256:...`. */
+  fingerprint: Schema.String,
+  type: Schema.String,
+  comment: Schema.String,
+  created_at: TimeText
+}).annotate({ identifier: "SshKey" })
+export type SshKey = typeof SshKey.Type
+
+const LONGEST_PUBLIC_KEY = 8192
+
+export const AddSshKey = Schema.Struct({
+  public_key: Schema.String.check(Schema.isMaxLength(LONGEST_PUBLIC_KEY)).annotate({
+    description: "The line of a file `.pub`: `ssh-ed25519 AAAA... comment`."
+  })
+}).annotate({ identifier: "AddSshKey" })
+
+const key = { key: Schema.String.annotate({ description: "The id of the API key." }) }
+
+/** SSH keys, with which clients of SFTP log in as an API key (spec 10.6). */
+export class SshKeysGroup extends HttpApiGroup.make("sshKeys")
+  .add(
+    HttpApiEndpoint.get("list", "/keys/:key/ssh", {
+      params: key,
+      success: Schema.Array(SshKey),
+      error: NotFound
+    }).annotateMerge(route("List the SSH keys of a key")),
+    HttpApiEndpoint.post("add", "/keys/:key/ssh", {
+      params: key,
+      payload: AddSshKey,
+      success: SshKey.pipe(HttpApiSchema.status(201)),
+      error: [NotFound, Conflict, InvalidRequest]
+    }).annotateMerge(route("Add an SSH key, which logs in over SFTP", { audited: "key.ssh.add" })),
+    HttpApiEndpoint.delete("remove", "/keys/:key/ssh/:ssh", {
+      params: { ...key, ssh: Schema.String.annotate({ description: "The id of the SSH key." }) },
+      success: HttpApiSchema.Empty(200),
+      error: NotFound
+    }).annotateMerge(route("Remove an SSH key, at once", { audited: "key.ssh.remove" }))
+  )
+  .middleware(Authorization)
+  .annotate(Policy, { answersEarly: true })
+  .annotateMerge(OpenApi.annotations({ title: "SSH keys" })) {}

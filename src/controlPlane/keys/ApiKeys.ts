@@ -117,6 +117,12 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
             return known === undefined ? undefined : principalOf(known)
           })
 
+    const holderOfSsh = Effect.fnUntraced(function* (fingerprint: string) {
+      const known = yield* cache.find(({ bySsh }) => bySsh.get(fingerprint))
+      if (known === undefined || known.record.revoked_at !== null) return undefined
+      return known.expiresAt <= (yield* Clock.currentTimeMillis) ? undefined : principalOf(known)
+    })
+
     const ended = yield* makeEnded(cache)
 
     return {
@@ -133,7 +139,9 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
       revoke,
       /** Returns the holder of a key by its id, for a ticket, if there is such a key. */
       holder,
-      /** Waits until the key with this id is no longer valid, accurate to a quarter of a second. */
+      /** Returns the holder of the valid key that has an SSH key, by its fingerprint. */
+      holderOfSsh,
+      /** Waits until the key with this id, or an SSH key, is no longer valid, accurate to a quarter of a second. */
       ended,
       list: store.read(repo.all)
     }
@@ -151,7 +159,8 @@ const EVERY = "250 millis"
 const makeEnded = Effect.fnUntraced(function* (cache: KeyCache["Service"]) {
   const isOver = (id: string) =>
     Effect.gen(function* () {
-      const found = (yield* cache.current).byId.get(id)
+      const { byId, bySsh } = yield* cache.current
+      const found = byId.get(id) ?? bySsh.get(id)
       const now = yield* Clock.currentTimeMillis
       return found === undefined || found.record.revoked_at !== null || found.expiresAt <= now
     }).pipe(

@@ -6,6 +6,7 @@ import type { Principal } from "../http/Principal.ts"
 import { Freshness, Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"
 import { limitsOf, type QuotaRecord, QuotaRepo } from "../store/repos/QuotaRepo.ts"
+import { SshKeyRepo } from "../store/repos/SshKeyRepo.ts"
 import { Store } from "../store/Store.ts"
 
 export interface CachedKey {
@@ -18,6 +19,8 @@ export interface CachedKey {
 export interface Keys {
   readonly byHash: ReadonlyMap<string, CachedKey>
   readonly byId: ReadonlyMap<string, CachedKey>
+  /** Keys by the fingerprints of their SSH keys. */
+  readonly bySsh: ReadonlyMap<string, CachedKey>
   /** Nodes by the id of their keys. */
   readonly nodes: ReadonlyMap<string, NodeId>
   /** Keys of each node, with revoked and expired ones. */
@@ -36,6 +39,7 @@ interface Snapshot extends Keys {
 const nothing: Keys = {
   byHash: new Map(),
   byId: new Map(),
+  bySsh: new Map(),
   nodes: new Map(),
   byNode: new Map(),
   verified: new Map()
@@ -50,6 +54,7 @@ export class KeyCache extends Context.Service<KeyCache>()("muster/keys/KeyCache"
     const store = yield* Store
     const repo = yield* KeyRepo
     const quotaRepo = yield* QuotaRepo
+    const sshRepo = yield* SshKeyRepo
     const journal = yield* Journal
     const freshness = yield* Freshness
     const oneAtATime = yield* Semaphore.make(1)
@@ -69,9 +74,15 @@ export class KeyCache extends Context.Service<KeyCache>()("muster/keys/KeyCache"
       const quotas = new Map((yield* quotaRepo.all).map((quota) => [quota.name, quota]))
       const keys = (yield* repo.all).map((record) => toCached(record, quotas))
       const bindings = yield* repo.bindings
+      const byId = new Map(keys.map((key) => [key.record.id, key]))
+      const bySsh = (yield* sshRepo.all).flatMap(({ fingerprint, key_id }) => {
+        const key = byId.get(key_id)
+        return key === undefined ? [] : [[fingerprint, key] as const]
+      })
       return {
         byHash: new Map(keys.map((key) => [key.record.hash, key])),
-        byId: new Map(keys.map((key) => [key.record.id, key])),
+        byId,
+        bySsh: new Map(bySsh),
         nodes: new Map(bindings.map(({ key_id, node_id }) => [key_id, node_id])),
         byNode: Map.groupBy(bindings, ({ node_id }) => node_id),
         verified: new Map()

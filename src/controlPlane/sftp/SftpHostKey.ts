@@ -1,15 +1,9 @@
 /** The key by which clients of SFTP know the service: one for all replicas, encrypted in the database (spec 10.6). */
-import { createHash } from "node:crypto"
 import { Context, Effect, Layer, Option, Semaphore } from "effect"
 import { SftpRepo } from "../store/repos/SftpRepo.ts"
 import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
 import { Store } from "../store/Store.ts"
-
-/** Loaded at the first use: most services have no SFTP. */
-export const loadSsh = Effect.map(
-  Effect.promise(() => import("ssh2")),
-  ({ default: ssh }) => ssh
-)
+import { fingerprintOf, loadSsh } from "./publicKeys.ts"
 
 export const makeSftpSeal = (secret: Uint8Array): Seal => makeSeal(secret, "sftp host key")
 
@@ -34,10 +28,9 @@ const parsed = Effect.fnUntraced(function* (text: string) {
   const key = (yield* loadSsh).utils.parseKey(text)
   if (key instanceof Error) return undefined
   const blob = key.getPublicSSH()
-  const digest = createHash("sha256").update(blob).digest("base64")
   return {
     text,
-    fingerprint: `SHA256:${digest.replace(/=+$/, "")}`,
+    fingerprint: fingerprintOf(blob),
     host_key: `${key.type} ${blob.toString("base64")}`
   } satisfies HostKey
 })

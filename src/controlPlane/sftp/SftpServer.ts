@@ -6,9 +6,10 @@ import { StartError } from "../../shared/config/StartError.ts"
 import { Tally } from "../../shared/work/Tally.ts"
 import { countedAddress, shownAddress } from "../http/node/clientAddress.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
-import { ApiKeys } from "../keys/ApiKeys.ts"
+import { answerAttempts } from "./attempts.ts"
 import { type LoggedIn, SftpLogins } from "./logins.ts"
-import { loadSsh, SftpHostKey } from "./SftpHostKey.ts"
+import { loadSsh } from "./publicKeys.ts"
+import { SftpHostKey } from "./SftpHostKey.ts"
 import { SftpListener, type SftpSettings } from "./SftpListener.ts"
 import { serveSftp } from "./SftpSession.ts"
 import { makeVolume } from "./Volume.ts"
@@ -20,9 +21,6 @@ const STRANGERS_PER_ADDRESS = 16
 const STRANGERS = 128
 const SESSIONS_PER_KEY = 16
 const SESSIONS = 256
-const ATTEMPTS = 6
-/** The longest session of a temporary password. */
-const LONGEST_TEMPORARY = "12 hours"
 /** Channels of one connection that are open at a time. Some clients try to run a command first. */
 const CHANNELS = 4
 /** Bytes that a client has not read, or has sent beyond its window: the connection ends. */
@@ -76,44 +74,9 @@ const makePlaces = () => {
   }
 }
 
-/** Returns the secret of an attempt to log in; other methods have none. */
-const secretOf = (attempt: Ssh.AuthContext, use: (secret: string) => void, none: () => void) => {
-  if (attempt.method === "password") return use(attempt.password)
-  if (attempt.method !== "keyboard-interactive") return none()
-  attempt.prompt([{ prompt: "API key or password: ", echo: false }], (answers) => use(answers[0] ?? ""))
-}
-
-/** Answers attempts to log in, one at a time; `check` calls `refuse` with the end of the connection. */
-const answerLogins = (
-  connection: Ssh.Connection,
-  check: (attempt: Ssh.AuthContext, secret: string, refuse: (end: () => void) => void) => void
-) => {
-  let attempts = 0
-  let isChecking = false
-  connection.on("authentication", (attempt) => {
-    const reject = () => attempt.reject(["password", "keyboard-interactive"])
-    if (isChecking) return reject()
-    secretOf(
-      attempt,
-      (secret) => {
-        // It stays set after a login, which is the last attempt.
-        isChecking = true
-        check(attempt, secret, (end) => {
-          isChecking = false
-          attempts += 1
-          if (attempts >= ATTEMPTS) end()
-          else reject()
-        })
-      },
-      reject
-    )
-  })
-}
-
 /** Serves one connection until it ends. */
 const makeServing = Effect.gen(function* () {
   const { key } = yield* SftpHostKey
-  const keys = yield* ApiKeys
   const logins = yield* SftpLogins
   const ssh = yield* loadSsh
   const places = makePlaces()
@@ -173,7 +136,7 @@ const makeServing = Effect.gen(function* () {
     const onLogin = Effect.fnUntraced(function* (
       connection: Ssh.Connection,
       accept: () => void,
-      { isTemporary, principal, server }: LoggedIn
+      { ends, principal, server }: LoggedIn
     ) {
       const volume = yield* makeVolume({ principal, address: shownAddress(address) }, server)
       connection.on("session", (acceptSession, reject) => {
@@ -189,34 +152,35 @@ const makeServing = Effect.gen(function* () {
         })
       })
       accept()
-      const tooLong = isTemporary ? Effect.sleep(LONGEST_TEMPORARY) : Effect.never
-      yield* Effect.raceFirst(Effect.raceFirst(keys.ended(principal.key_id), tooLong), volume.ended)
+      yield* Effect.raceFirst(ends, volume.ended)
     })
 
     const server = new ssh.Server({ hostKeys: [hostKey.text], ident: "Muster", algorithms }, (connection) => {
       client = connection
       connection.on("error", end)
-      const check = (attempt: Ssh.AuthContext, secret: string) =>
-        Effect.match(logins.login(attempt.username, secret, address), {
-          onSuccess: (found) => {
-            if (!places.begin(found.principal.key_id)) return end()
-            session = found
-            accepted()
-            run(
-              onLogin(connection, () => attempt.accept(), found).pipe(
-                Effect.scoped,
-                Effect.provideService(CurrentPrincipal, found.principal),
-                Effect.ensuring(Effect.sync(end))
-              )
-            )
-          },
-          onFailure: () => "refused" as const
-        })
-      answerLogins(connection, (attempt, secret, refuse) =>
+      const accept = (attempt: Ssh.AuthContext, found: LoggedIn) => {
+        if (!places.begin(found.principal.key_id)) return end()
+        session = found
+        accepted()
         run(
-          Effect.map(check(attempt, secret), (outcome) => (outcome === "refused" ? refuse(end) : undefined))
+          onLogin(connection, () => attempt.accept(), found).pipe(
+            Effect.scoped,
+            Effect.provideService(CurrentPrincipal, found.principal),
+            Effect.ensuring(Effect.sync(end))
+          )
         )
-      )
+      }
+      answerAttempts(connection, ssh.utils, {
+        end,
+        check: (attempt, credential, refused) =>
+          run(
+            Effect.match(logins.login(attempt.username, credential, address), {
+              onSuccess: (found) => accept(attempt, found),
+              onFailure: refused
+            })
+          ),
+        knows: (fingerprint, done) => run(Effect.map(logins.knows(fingerprint), done))
+      })
     })
     socket.setNoDelay(true)
     socket.on("error", end).on("close", end)

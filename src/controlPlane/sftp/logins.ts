@@ -1,4 +1,4 @@
-/** Logins over SFTP: the user name is a server, the secret an API key or a password for the server (spec 10.6). */
+/** Logins over SFTP: the user name is a server, the secret an API key, a password for the server, or an SSH key (spec 10.6). */
 import { Context, Effect, Layer } from "effect"
 import { applicationScopes } from "../../contract/api/routePolicy.ts"
 import { Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
@@ -10,17 +10,21 @@ import { lackingOf } from "../http/rights.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
+import type { Credential } from "./attempts.ts"
 import { SftpPasswords } from "./SftpPasswords.ts"
 import { ALL } from "./Volume.ts"
 
 /** Longest texts that a client may send, in characters. */
 const LONGEST = 256
 
+/** The longest session of a temporary password. */
+const LONGEST_TEMPORARY = "12 hours"
+
 export interface LoggedIn {
   readonly principal: Principal
   readonly server: ServerId | typeof ALL
-  /** Whether the session ends 12 h after its login. */
-  readonly isTemporary: boolean
+  /** Returns once the key, the SSH key or the password no longer admits the session. */
+  readonly ends: Effect.Effect<void>
 }
 
 const refused = (detail: string) => new Unauthorized({ detail, hint: "" })
@@ -43,36 +47,59 @@ const make = Effect.gen(function* () {
     return yield* Effect.mapError(servers.identify(name), ({ detail }) => refused(detail))
   })
 
+  /** Returns the caller of a credential, with the server of a temporary password. */
+  const holderOf = Effect.fnUntraced(function* (credential: Credential, limited: Effect.Effect<boolean>) {
+    if (credential.kind === "ssh") {
+      const { fingerprint } = credential
+      const principal = yield* keys.holderOfSsh(fingerprint)
+      if (principal === undefined) return yield* refused("no valid API key has the SSH key")
+      return { principal, only: undefined, ends: keys.ended(fingerprint) }
+    }
+    const password = yield* passwords.holder(credential.secret)
+    if (password === undefined) {
+      const principal = yield* keys.verify(credential.secret, limited)
+      return { principal, only: undefined, ends: keys.ended(principal.key_id) }
+    }
+    const { key_id, server_id } = password
+    const principal = yield* keys.holder(key_id)
+    if (principal === undefined) return yield* refused("the key of the password does not exist")
+    const ends = Effect.raceFirst(keys.ended(key_id), Effect.sleep(LONGEST_TEMPORARY))
+    return { principal, only: server_id, ends }
+  })
+
   const verified = Effect.fnUntraced(function* (
     username: string,
-    secret: string,
+    credential: Credential,
     limited: Effect.Effect<boolean>
   ): Effect.fn.Return<LoggedIn, Unauthorized | Unavailable> {
-    const password = yield* passwords.holder(secret)
-    const principal =
-      password === undefined ? yield* keys.verify(secret, limited) : yield* keys.holder(password.key_id)
-    if (principal === undefined) return yield* refused("the key of the password does not exist")
+    const { ends, only, principal } = yield* holderOf(credential, limited)
     const lacking = lackingOf(principal, "browse", applicationScopes)
     if (lacking !== undefined) return yield* refused(`the API key lacks${lacking}`)
     const server = yield* Effect.provideService(serverOf(principal, username), CurrentPrincipal, principal)
-    if (password !== undefined && password.server_id !== server)
-      return yield* refused("the password is for another server")
-    return { principal, server, isTemporary: password !== undefined }
+    if (only !== undefined && only !== server) return yield* refused("the password is for another server")
+    return { principal, server, ends }
   })
 
-  /**
-   * Returns the caller of a user name and a secret. Failures count for the address as those of HTTP do.
-   * @error Unauthorized the log of the service has the reason
-   */
   return {
-    login: Effect.fnUntraced(function* (username: string, secret: string, address: string) {
+    /** Whether a valid API key has an SSH key; false while the database is unavailable. */
+    knows: (fingerprint: string) =>
+      Effect.match(keys.holderOfSsh(fingerprint), {
+        onSuccess: (principal) => principal !== undefined,
+        onFailure: () => false
+      }),
+    /**
+     * Returns the caller of a user name and a credential. Failures count for the address as those of HTTP do.
+     * @error Unauthorized the log of the service has the reason
+     */
+    login: Effect.fnUntraced(function* (username: string, credential: Credential, address: string) {
       const attempt = { address, what: "SFTP login" }
-      if (username.length > LONGEST || secret.length > LONGEST || username === "") {
+      const { length } = credential.kind === "secret" ? credential.secret : ""
+      if (username.length > LONGEST || length > LONGEST || username === "") {
         yield* failedLogins.count(attempt)
         return yield* refused("the user name or the secret is empty or too long")
       }
       return yield* Effect.tapErrorTag(
-        verified(username, secret, failedLogins.isOver(attempt)),
+        verified(username, credential, failedLogins.isOver(attempt)),
         "Unauthorized",
         () => failedLogins.count(attempt)
       )

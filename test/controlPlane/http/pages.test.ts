@@ -402,6 +402,7 @@ layer(service(noNode), options)("pages", (it) => {
           .toSorted()
         assert.deepStrictEqual(routes, [
           "DELETE /api/keys/{key}",
+          "DELETE /api/keys/{key}/ssh/{ssh}",
           "DELETE /api/nodes/{node}",
           "DELETE /api/operations/{operation}",
           "DELETE /api/quotas/{quota}",
@@ -419,6 +420,7 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/events/ws",
           "GET /api/keys",
           "GET /api/keys/self",
+          "GET /api/keys/{key}/ssh",
           "GET /api/mixins",
           "GET /api/mixins/{mixin}",
           "GET /api/nodes",
@@ -466,6 +468,7 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/events/tickets",
           "POST /api/files",
           "POST /api/keys",
+          "POST /api/keys/{key}/ssh",
           "POST /api/quotas",
           "POST /api/rollouts",
           "POST /api/rollouts/{rollout}/abort",

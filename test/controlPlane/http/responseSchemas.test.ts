@@ -1,6 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Predicate, Schema } from "effect"
 import { HttpApi, HttpApiSchema } from "effect/http-api"
+import ssh2 from "ssh2"
 import { ApplicationApi } from "../../../src/contract/api/ApplicationApi.ts"
 import { ServerEvent } from "../../../src/contract/domain/ServerEvent.ts"
 import { storeOperation } from "../../support/database.ts"
@@ -13,6 +14,7 @@ import { becomes, commands, create, expectStatus, powered, running } from "../..
 import { archive, member } from "../../support/tar.ts"
 import { byDocument, paths } from "./support/document.ts"
 import { games, options, socket } from "./support/http.ts"
+import { keyed } from "./support/keyed.ts"
 
 interface Declared {
   readonly method: string
@@ -54,6 +56,8 @@ interface Asked {
   /** A body that is not JSON. */
   readonly raw?: string
 }
+
+const publicKey = ssh2.utils.generateKeyPairSync("ed25519").public
 
 /** The requests to each endpoint; `:server` and `:node` stand for those of the test. */
 const requests: Record<string, ReadonlyArray<Asked>> = {
@@ -128,6 +132,8 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "events.ticket": [{}],
   "keys.list": [{}],
   "keys.self": [{}],
+  "sshKeys.add": [{ body: { public_key: publicKey } }],
+  "sshKeys.list": [{}],
   "audit.list": [{}],
   "keys.create": [{ body: { name: "ci", scope: "Operator", allow: ["power"], expires_in: 60 } }],
   "quotas.list": [{}],
@@ -185,7 +191,9 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
         body: { url: "https://example.invalid/" }
       })
       yield* expectStatus(api, 201, "POST", "/api/quotas", { body: { name: "team-a", max_memory: 10 } })
+      const { id: key } = yield* keyed("Operator", { allow: ["browse"] })
       const ids: Record<string, string> = {
+        key,
         quota: "team-a",
         rollout: rollout.id,
         operation,

@@ -15,6 +15,7 @@ import { RolloutRepo } from "../repos/RolloutRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
 import { ServerRepo } from "../repos/ServerRepo.ts"
 import { SftpRepo } from "../repos/SftpRepo.ts"
+import { SshKeyRepo } from "../repos/SshKeyRepo.ts"
 import { TicketRepo } from "../repos/TicketRepo.ts"
 import { WebhookRepo } from "../repos/WebhookRepo.ts"
 import { Store } from "../Store.ts"
@@ -40,6 +41,7 @@ export const layerRepositories = Layer.mergeAll(
   IdempotencyRepo.layer,
   TicketRepo.layer,
   SftpRepo.layer,
+  SshKeyRepo.layer,
   RolloutRepo.layer,
   OperationRepo.layer,
   WebhookRepo.layer,

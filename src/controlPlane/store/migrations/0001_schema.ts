@@ -179,6 +179,16 @@ const accessTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   yield* sql`CREATE INDEX tickets_by_age ON tickets (expires_at)`
   // At most one row: the private key by which clients of SFTP know the service, encrypted.
   yield* sql`CREATE TABLE sftp_host_key (id INTEGER PRIMARY KEY NOT NULL, sealed TEXT NOT NULL)`
+  // SSH keys, each of one API key, by their fingerprint.
+  yield* sql`CREATE TABLE ssh_keys (
+    fingerprint ${id} PRIMARY KEY NOT NULL,
+    id ${id} NOT NULL,
+    key_id ${id} NOT NULL,
+    type TEXT NOT NULL,
+    comment TEXT NOT NULL,
+    created_at TEXT NOT NULL
+  )`
+  yield* sql`CREATE INDEX ssh_keys_by_key ON ssh_keys (key_id)`
   // The SHA-256 of temporary passwords for SFTP. expires_at: in ms since the epoch.
   yield* sql`CREATE TABLE sftp_logins (
     hash ${id} PRIMARY KEY NOT NULL,

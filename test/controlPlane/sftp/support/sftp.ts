@@ -33,6 +33,10 @@ export const connect = (
     (client) => Effect.sync(() => client.end())
   )
 
+/** Connects with an SSH key until the scope ends. Fails with the message of a refused login. */
+export const connectWithKey = (service: Service, username: string, privateKey: string) =>
+  connect(service, username, "", { privateKey })
+
 /** Calls a function with a callback, and fails with the code and the text of the refusal. */
 export const call = <A = unknown>(use: (done: (error: unknown, value?: A) => void) => void) =>
   Effect.callback<A, string>((resume) =>
