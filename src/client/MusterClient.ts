@@ -5,6 +5,7 @@ import type { ServerId } from "../contract/domain/Id.ts"
 import { type Calls, makeCalls } from "./calls.ts"
 import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { follow, list } from "./follow.ts"
+import { operationEnd } from "./operations.ts"
 import { accept } from "./responses.ts"
 import { download, folder, upload } from "./transfer.ts"
 import { waitUntil } from "./waitUntil.ts"
@@ -32,6 +33,7 @@ export interface MusterClientShape extends Calls {
   readonly list: ReturnType<typeof list>
   readonly follow: ReturnType<typeof follow>
   readonly waitUntil: ReturnType<typeof waitUntil>
+  readonly operationEnd: ReturnType<typeof operationEnd>
   readonly console: (server: ServerId | string) => Effect.Effect<Console, ConsoleError, Scope.Scope>
   readonly download: ReturnType<typeof download>
   readonly folder: ReturnType<typeof folder>
@@ -51,6 +53,7 @@ export const makeClient = Effect.fnUntraced(function* (
     list: list(calls),
     follow: follow(calls),
     waitUntil: waitUntil(calls),
+    operationEnd: operationEnd(calls),
     console: (server) => Effect.provideService(console(server), Socket.WebSocketConstructor, constructor),
     download: download(http),
     folder: folder(calls),

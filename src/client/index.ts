@@ -7,6 +7,7 @@ export { FileDifference, FileEntry, FileMatch } from "../contract/domain/Files.t
 export { NodeId, ServerId } from "../contract/domain/Id.ts"
 export { MigrationProgress } from "../contract/domain/Migration.ts"
 export { Node, NodeDetail } from "../contract/domain/Node.ts"
+export { isOperation, Operation } from "../contract/domain/Operation.ts"
 export { Overrides } from "../contract/domain/Overrides.ts"
 export { Server, ServerStats } from "../contract/domain/Server.ts"
 export { ServerEvent, type Topic } from "../contract/domain/ServerEvent.ts"
@@ -15,6 +16,7 @@ export type { Calls } from "./calls.ts"
 export type { Console, ConsoleError, TimedLine } from "./console.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 export { type ClientOptions, MusterClient } from "./MusterClient.ts"
+export type { OperationOptions } from "./operations.ts"
 export type {
   DownloadOptions,
   FolderOptions,

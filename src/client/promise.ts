@@ -6,19 +6,23 @@ import type { CreationPlan } from "../contract/api/ServersGroup.ts"
 import { whyNoAnswer } from "../contract/api/transport.ts"
 import type { FileEntry } from "../contract/domain/Files.ts"
 import type { ServerId } from "../contract/domain/Id.ts"
+import type { Operation } from "../contract/domain/Operation.ts"
 import type { Server } from "../contract/domain/Server.ts"
 import type { Creation, DryRun } from "./calls.ts"
 import { type EndpointsOf, mapCalls, type NamedGroup, type RequestOf, type TopLevel } from "./calls.ts"
 import type { Change, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 import { makeClient, Platform } from "./MusterClient.ts"
+import type { OperationOptions } from "./operations.ts"
 import { isTransient } from "./responses.ts"
 import type { DownloadOptions, FolderOptions, UploadOptions } from "./transfer.ts"
 import type { WaitOptions, WaitState } from "./waitUntil.ts"
 
 export type { FileEntry } from "../contract/domain/Files.ts"
 export { NodeId, ServerId } from "../contract/domain/Id.ts"
+export { isOperation, type Operation } from "../contract/domain/Operation.ts"
 export type { Server } from "../contract/domain/Server.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
+export type { OperationOptions } from "./operations.ts"
 export type {
   DownloadOptions,
   FolderOptions,
@@ -168,6 +172,11 @@ export type Muster = PlainCalls & {
     state: WaitState,
     options?: WaitOptions & CallOptions
   ) => Promise<Server>
+  /** Waits until an operation has ended, and returns it: `done`, `failed` or `cancelled`. */
+  readonly operationEnd: (
+    begun: Operation | string,
+    options?: OperationOptions & CallOptions
+  ) => Promise<Operation>
   /** Opens the console of a server until it is closed or the signal is aborted. */
   readonly console: (server: ServerId | string, options?: CallOptions) => Promise<PromiseConsole>
   /** Reads a file, and resumes where the connection breaks. */
@@ -202,7 +211,7 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
   const client = Effect.runSync(
     makeClient({ baseUrl: options.baseUrl, key: Redacted.make(options.key) }).pipe(Effect.provide(Platform))
   )
-  const { console, download, folder, follow, list, upload, waitUntil, ...calls } = client
+  const { console, download, folder, follow, list, operationEnd, upload, waitUntil, ...calls } = client
   const own: Omit<Muster, keyof PlainCalls> = {
     list: (wanted, call) => run(list(wanted), call),
     follow: (options = {}) => {
@@ -211,6 +220,7 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
       return iterate(follow(wanted), options)
     },
     waitUntil: (server, state, options = {}) => run(waitUntil(server, state, options), options),
+    operationEnd: (begun, options = {}) => run(operationEnd(begun, options), options),
     download: (server, path, options = {}) => iterate(download(server, path, options), options),
     folder: (server, path, options = {}) => iterate(folder(server, path, options), options),
     upload: (server, path, contents, options = {}) => {

@@ -76,7 +76,7 @@ export const NodeFilesHandlers = handlersOf(
         change: ({ params, payload }) =>
           Effect.map(
             call((files) => files.change(params.id, payload.changes)),
-            (outcomes) => ({ outcomes: outcomes.map(outcomeOf) })
+            (outcomes) => (outcomes === "large" ? {} : { outcomes: outcomes.map(outcomeOf) })
           ),
         begin: ({ params, payload }) => call((files) => files.begin(params.id, payload)),
         progress: ({ params }) => call((files) => files.progress(params.id, params.operation)),

@@ -67,6 +67,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
   "controlPlane/files": [
     "contract",
     "shared/net",
+    "controlPlane/operations",
     "controlPlane/store",
     "controlPlane/http",
     "controlPlane/keys",

@@ -1,12 +1,14 @@
-/** `muster files rm`, `mv`, `cp`, `mkdir` and `chmod`. */
+/** `muster files rm`, `mv`, `cp`, `pack`, `mkdir` and `chmod`. */
 import { Array, Effect } from "effect"
 import { Argument, Flag } from "effect/cli"
-import { childPath, FileMode } from "../../contract/domain/Files.ts"
+import { ArchiveFormat, childPath, FileMode, formatOfName } from "../../contract/domain/Files.ts"
+import { MOST_CHANGES } from "../../contract/domain/FileTask.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { command, switchFlag } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { selectorFlag } from "../shared/named.ts"
+import { madeOrWaited, waitedFor } from "../shared/operation.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 import { isFolderAt } from "./entries.ts"
 import { reported, writeOnce, writeToMany } from "./outcomes.ts"
@@ -21,7 +23,7 @@ import {
 } from "./remotePath.ts"
 
 /** Paths of one request (spec 10.3). */
-const CHUNK = 1000
+const CHUNK = MOST_CHANGES
 
 /** Runs an effect for the places of each server, as many as one request takes. */
 const forEachServer = <E, R>(
@@ -78,11 +80,13 @@ export const rm = command("rm", {
     yield* forEachServer(places, (server, paths) =>
       Effect.flatMap(
         ask((muster) => muster.files.delete({ params: { server }, payload: { paths } })),
-        (outcomes) => reported(outcomes, (path) => `${path} is deleted`)
+        (made) => madeOrWaited(made, (outcomes) => reported(outcomes, (path) => `${path} is deleted`))
       )
     )
   }
 })
+
+const ARCHIVES = ArchiveFormat.literals.map((format) => `.${format}`).join(", ")
 
 const forceFlag = switchFlag("force", "Replace files that exist").pipe(Flag.withAlias("f"))
 
@@ -126,10 +130,10 @@ export const mv = command("mv", {
       return yield* wrongUsage("Files move within one server: use `muster files cp`, then `rm`.")
     const moves = yield* targetsOfSources(sources, target)
     const overwrite = force ? ({ overwrite: "replace" } as const) : {}
-    const outcomes = yield* ask((muster) =>
+    const made = yield* ask((muster) =>
       muster.files.move({ params: { server: target.id }, payload: { moves, ...overwrite } })
     )
-    yield* reported(outcomes, (to) => `moved to ${to}`)
+    yield* madeOrWaited(made, (outcomes) => reported(outcomes, (to) => `moved to ${to}`))
   }
 })
 
@@ -172,10 +176,40 @@ export const cp = command("cp", {
     if (isAcross) return yield* copyAcross(sources, target)
     const copies = yield* targetsOfSources(sources, target)
     const overwrite = force ? ({ overwrite: "replace" } as const) : {}
-    const outcomes = yield* ask((muster) =>
+    const made = yield* ask((muster) =>
       muster.files.copy({ params: { server: target.id }, payload: { copies, ...overwrite } })
     )
-    yield* reported(outcomes, (to) => `copied to ${to}`)
+    yield* madeOrWaited(made, (outcomes) => reported(outcomes, (to) => `copied to ${to}`))
+  }
+})
+
+const packArguments = Argument.String("path").pipe(
+  Argument.withDescription(
+    `SERVER:PATH..., then the archive: its name ends with ${ARCHIVES}, and it must not exist`
+  ),
+  Argument.atLeast(2)
+)
+
+export const pack = command("pack", {
+  description:
+    "Pack files and folders of a server into an archive of the same server. The node writes the archive, which gets its name once it is whole, and counts against the disk of the server.",
+  short: "Pack files and folders into an archive",
+  examples: {
+    "muster files pack lobby:/world /world.tar.zst": "A folder",
+    "muster files pack k7f:/world k7f:/plugins k7f:/old/all.zip": "Several, as a zip archive"
+  },
+  input: { path: packArguments },
+  *run({ path }) {
+    const { sources, target } = yield* sourcesAndTarget(path)
+    if (sources.some(({ id }) => id !== target.id))
+      return yield* wrongUsage("Files are packed within one server: name one server.")
+    if (formatOfName(target.path) === undefined)
+      return yield* wrongUsage(`${target.path} is no name of an archive: it ends with ${ARCHIVES}.`)
+    const paths = sources.map((source) => source.path)
+    const begun = yield* ask((muster) =>
+      muster.files.pack({ params: { server: target.id }, payload: { paths, to: target.path } })
+    )
+    yield* waitedFor(begun)
   }
 })
 
@@ -213,7 +247,8 @@ export const chmod = command("chmod", {
     yield* forEachServer(yield* placesOf(path), (server, paths) =>
       Effect.flatMap(
         ask((muster) => muster.files.mode({ params: { server }, payload: { paths, mode } })),
-        (outcomes) => reported(outcomes, (changed) => `${changed} has the mode ${mode}`)
+        (made) =>
+          madeOrWaited(made, (outcomes) => reported(outcomes, (changed) => `${changed} has the mode ${mode}`))
       )
     )
   }

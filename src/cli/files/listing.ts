@@ -5,10 +5,9 @@ import { type FileDifference, type FileEntry, type FileMatch, isWithin } from ".
 import { command, given, limitFlag, switchFlag, textFlag } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
-import { type Listing, outputFlags, printList, wide } from "../shared/output.ts"
+import { type Listing, outputFlags, printList, sizeText, wide } from "../shared/output.ts"
 import { note } from "../shared/terminal.ts"
 import { entriesOf, entryAt, isFolderAt, missing } from "./entries.ts"
-import { sizeText } from "./progress.ts"
 import { folderArgument, folderPlaceOf } from "./remotePath.ts"
 
 const nameAndTarget = ({ name, target, type }: FileEntry): string =>

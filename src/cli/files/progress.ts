@@ -2,20 +2,8 @@
 import { Console, Effect, Schedule } from "effect"
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
+import { sizeText } from "../shared/output.ts"
 import { shortDuration } from "../shared/times.ts"
-
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"]
-
-/** Returns a number of bytes for people: `512 B`, `1.5 MiB`, `340 MiB`. */
-export const sizeText = (bytes: number): string => {
-  let unit = 0
-  let value = bytes
-  while (value >= 1023.5 && unit < UNITS.length - 1) {
-    value /= 1024
-    unit++
-  }
-  return `${unit > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`
-}
 
 export interface Snapshot {
   /** The file that began last. */

@@ -3,8 +3,9 @@ import { Effect } from "effect"
 import type { MusterClient } from "../../client/index.ts"
 import type { IoError } from "../../daemon/disk/fsio.ts"
 import { CommandError } from "../shared/failures.ts"
+import { sizeText } from "../shared/output.ts"
 import type { CommandTarget } from "../shared/target.ts"
-import { type Progress, sizeText, withProgress } from "./progress.ts"
+import { type Progress, withProgress } from "./progress.ts"
 
 export type TransferFailure = CommandError | IoError
 export type Needs = MusterClient | CommandTarget

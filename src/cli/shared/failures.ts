@@ -155,6 +155,9 @@ const commands: Readonly<Record<string, string>> = {
   "GET /api/nodes": "muster nodes list",
   "GET /api/nodes/:node": "muster nodes show <node>",
   "PATCH /api/nodes/:node/drained": "muster nodes undrain <node>",
+  "GET /api/operations": "muster operations list",
+  "GET /api/operations/:operation": "muster operations show <operation>",
+  "DELETE /api/operations/:operation": "muster operations cancel <operation>",
   "GET /api/quotas": "muster quotas list",
   "POST /api/quotas": "muster quotas create <name>",
   "PATCH /api/quotas/:quota": "muster quotas patch <quota>",
@@ -178,17 +181,23 @@ const commands: Readonly<Record<string, string>> = {
   "GET /api/webhooks": "muster webhooks list"
 }
 
+/** Flags of query parameters with another name. */
+const flags: Readonly<Record<string, string>> = { q: "search", server_id: "server" }
+
 const longestFirst = Object.keys(commands).toSorted((one, other) => other.length - one.length)
 
 /** A route, with a query that has a flag, but not as the beginning of a longer one. */
-const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(q|object)=(\\w+))?`, "g")
+const named = new RegExp(
+  `(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(q|object|server_id|state)=(\\w+))?`,
+  "g"
+)
 
 /** Replaces routes and parameters in a message by commands and flags; without `server`, commands have a placeholder. */
 export const withCommands = (message: string, server = "<server>"): string =>
   message
     .replace(named, (_, route: string, name: string | undefined, value: string) => {
       const words = /^(.*?)(?:DELETE|GET|POST|PATCH) /.exec(route)?.[1] ?? ""
-      const option = name === undefined ? "" : ` --${name === "q" ? "search" : name} ${value}`
+      const option = name === undefined ? "" : ` --${flags[name] ?? name} ${value}`
       return `${words}\`${commands[route]?.replace("<server>", server)}${option}\``
     })
     .replace(/\boverrides\.save: true/g, "`--set save=true`")

@@ -40,6 +40,19 @@ export const rows = (lines: ReadonlyArray<ReadonlyArray<Cell>>): string => {
 export const table = (columns: ReadonlyArray<string>, lines: ReadonlyArray<ReadonlyArray<Cell>>): string =>
   rows([columns.map((name) => name.toUpperCase()), ...lines])
 
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"]
+
+/** Returns a number of bytes for people: `512 B`, `1.5 MiB`, `340 MiB`. */
+export const sizeText = (bytes: number): string => {
+  let unit = 0
+  let value = bytes
+  while (value >= 1023.5 && unit < UNITS.length - 1) {
+    value /= 1024
+    unit++
+  }
+  return `${unit > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${UNITS[unit]}`
+}
+
 const formats = ["table", "wide", "json", "jsonl", "id"] as const
 
 export const outputFlags = {

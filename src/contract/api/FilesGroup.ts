@@ -8,8 +8,16 @@ import {
   RangeNotSatisfiable,
   Unavailable
 } from "../domain/errors.ts"
-import { ArchiveFormat, FileDifference, FileEntry, FileMatch, FileMode, FilePath } from "../domain/Files.ts"
-import { Overwrite } from "../domain/FileTask.ts"
+import {
+  ArchiveFormat,
+  FileDifference,
+  FileEntry,
+  FileMatch,
+  FileMode,
+  FilePath,
+  formatOfName
+} from "../domain/Files.ts"
+import { MOST_CHANGES, MOST_PACKED, Overwrite } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
 import { Operation } from "../domain/Operation.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
@@ -19,8 +27,8 @@ import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
 import { filePath, filePaths, flag, given, names, numberBetween, oneOf, shortText, text } from "./query.ts"
 import { route } from "./routePolicy.ts"
 
-/** Entries of a request that changes several files. */
-export const MOST_FILES = 1000
+/** Bytes of a body with the paths of many files. */
+const LARGEST_CHANGE = 4 * 1024 * 1024
 
 /** UTF-16 code units of the text that a request writes to many servers. */
 const LONGEST_CONTENT = 1024 * 1024
@@ -39,7 +47,20 @@ const ticket = text(
 const header = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
 
 const many = <S extends Schema.Constraint>(one: S) =>
-  Schema.Array(one).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_FILES))
+  Schema.Array(one).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_CHANGES))
+
+/** The outcomes, or the operation that makes more changes than a request does (spec 10.3). */
+const changed = [BulkOutcomes, Operation.pipe(HttpApiSchema.status(202))] as const
+
+/** The policy of a route that changes up to {@link MOST_CHANGES} files, with two paths each. */
+const changes = (audited: `file.${string}`) =>
+  ({
+    right: "files",
+    audited,
+    longestWait: 570,
+    largeBody: LARGEST_CHANGE,
+    mostValues: 4 * MOST_CHANGES
+  }) as const
 
 const FromTo = Schema.Struct({ from: FilePath, to: FilePath }).annotate({ identifier: "FromTo" })
 const overwrite = optionalInput(
@@ -72,6 +93,15 @@ export const UnpackRequest = Schema.Struct({
     Overwrite.annotate({ description: `${whatExists}; default \`fail\`: the archive is refused as a whole.` })
   )
 }).annotate({ identifier: "UnpackRequest" })
+
+export const PackRequest = Schema.Struct({
+  paths: Schema.Array(FilePath).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_PACKED)),
+  to: FilePath.check(
+    Schema.makeFilter((path: string) => formatOfName(path) !== undefined, {
+      expected: `a name that ends with ${ArchiveFormat.literals.map((format) => `.${format}`).join(", ")}`
+    })
+  ).annotate({ description: "The archive, which must not exist; its name decides the format." })
+}).annotate({ identifier: "PackRequest" })
 
 /** Body of `POST /api/files`: the text, or the file from which the contents come. */
 export const WriteToMany = Schema.Struct({
@@ -215,39 +245,45 @@ export class FilesGroup extends HttpApiGroup.make("files")
     ),
     HttpApiEndpoint.post("move", "/servers/:server/files/move", {
       params,
+      headers: waitHeaders,
       payload: MoveRequest,
-      success: BulkOutcomes,
+      success: changed,
       error: errors
-    }).annotateMerge(
-      route("Move and rename files and folders", { right: "files", audited: "file.move", longestWait: 570 })
-    ),
+    }).annotateMerge(route("Move and rename files and folders", changes("file.move"))),
     HttpApiEndpoint.post("copy", "/servers/:server/files/copy", {
       params,
+      headers: waitHeaders,
       payload: CopyRequest,
-      success: BulkOutcomes,
+      success: changed,
       error: errors
-    }).annotateMerge(
-      route("Copy files and folders", { right: "files", audited: "file.copy", longestWait: 570 })
-    ),
+    }).annotateMerge(route("Copy files and folders", changes("file.copy"))),
     HttpApiEndpoint.post("delete", "/servers/:server/files/delete", {
       params,
+      headers: waitHeaders,
       payload: DeleteRequest,
-      success: BulkOutcomes,
+      success: changed,
       error: errors
-    }).annotateMerge(
-      route("Delete files, and folders with all that is in them", {
-        right: "files",
-        audited: "file.delete",
-        longestWait: 570
-      })
-    ),
+    }).annotateMerge(route("Delete files, and folders with all that is in them", changes("file.delete"))),
     HttpApiEndpoint.post("mode", "/servers/:server/files/mode", {
       params,
+      headers: waitHeaders,
       payload: ModeRequest,
-      success: BulkOutcomes,
+      success: changed,
+      error: errors
+    }).annotateMerge(route("Set the permissions of files", changes("file.mode"))),
+    HttpApiEndpoint.post("pack", "/servers/:server/files/pack", {
+      params,
+      headers: waitHeaders,
+      payload: PackRequest,
+      success: Operation.pipe(HttpApiSchema.status(202)),
       error: errors
     }).annotateMerge(
-      route("Set the permissions of files", { right: "files", audited: "file.mode", longestWait: 570 })
+      route("Pack files and folders into an archive of the server", {
+        right: "files",
+        audited: "file.pack",
+        longestWait: LONGEST_WAIT_SECONDS,
+        largeBody: LARGEST_CHANGE
+      })
     ),
     HttpApiEndpoint.get("search", "/servers/:server/files/search", {
       params,

@@ -8,10 +8,22 @@ import { OperationProgress } from "./Operation.ts"
 /** Most changes of one task. */
 export const MOST_CHANGES = 12_000
 
+/** Most paths of one archive. */
+export const MOST_PACKED = 1000
+
 /** The id of an operation, which names the record of its task on the node. */
 export const OperationId = Schema.String.check(
   Schema.isPattern(serverIdPattern, { expected: "the id of an operation" })
 )
+
+/** Files and folders that are packed into the archive `to`, which must not exist. */
+export const PackTask = Schema.Struct({
+  kind: Schema.Literal("pack"),
+  paths: Schema.Array(FilePath).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_PACKED)),
+  to: FilePath,
+  format: ArchiveFormat
+})
+export type PackTask = typeof PackTask.Type
 
 /** What happens to an entry of an archive whose path exists: the archive is refused, the entry is left out, or it replaces. */
 export const Overwrite = Schema.Literals(["fail", "skip", "replace"])
@@ -30,12 +42,13 @@ export const UnpackTask = Schema.Struct({
 })
 export type UnpackTask = typeof UnpackTask.Type
 
-/** Work on files: many changes made in order, or an archive that is unpacked. */
+/** Work on files: many changes made in order, an archive that is packed, or one that is unpacked. */
 export const FileTask = Schema.Union([
   Schema.Struct({
     kind: Schema.Literal("change"),
     changes: Schema.Array(FileChange).check(Schema.isMaxLength(MOST_CHANGES))
   }),
+  PackTask,
   UnpackTask
 ])
 export type FileTask = typeof FileTask.Type

@@ -143,6 +143,10 @@ export type FileChange = typeof FileChange.Type
 export const ArchiveFormat = Schema.Literals(["tar.zst", "tar.gz", "tar", "zip"])
 export type ArchiveFormat = typeof ArchiveFormat.Type
 
+/** Returns the format that the name of an archive ends with. */
+export const formatOfName = (path: string): ArchiveFormat | undefined =>
+  ArchiveFormat.literals.find((format) => path.endsWith(`.${format}`))
+
 /** A file whose name or text matches; `line` counts from 1. */
 export const FileMatch = Schema.Struct({
   path: Schema.String,

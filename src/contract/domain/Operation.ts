@@ -4,6 +4,7 @@ import { ServerId } from "./Id.ts"
 import type { Right } from "./Key.ts"
 import { NodeCount, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
+import type { BulkOutcomes } from "./Selector.ts"
 
 export const OperationState = Schema.Literals(["queued", "running", "done", "failed", "cancelled"])
 export type OperationState = typeof OperationState.Type
@@ -54,6 +55,9 @@ export const Operation = Schema.Struct({
   finished_at: Schema.optionalKey(TimeText)
 }).annotate({ identifier: "Operation" })
 export type Operation = typeof Operation.Type
+
+/** Whether a route has begun an operation, in place of making changes with an outcome for each path. */
+export const isOperation = (made: Operation | BulkOutcomes): made is Operation => "server_id" in made
 
 /** An operation in the database. */
 export const OperationRecord = Schema.Struct({

@@ -111,6 +111,9 @@ export interface FileSession {
 
 export const MOST_OPEN = 64
 
+/** Entries that one call changes; more are a task. */
+export const MOST_ENTRIES = 1000
+
 /**
  * The files of the servers of a node (spec 10). Every path is absolute in the instance and is walked without links.
  * {@link FileRefused} is 403 the blueprint forbids it, 404 no such path, 409 a folder in place of a
@@ -138,11 +141,14 @@ export interface NodeFiles {
     request: WriteFile,
     bytes: Stream.Stream<Uint8Array, E>
   ): Effect.Effect<{ readonly created: boolean; readonly etag: string }, FileError | E>
-  /** Makes changes in order, each with its outcome: undefined, or the refusal. */
+  /**
+   * Makes changes in order, each with its outcome: undefined, or the refusal. If they delete or copy trees of more than
+   * {@link MOST_ENTRIES} entries in all, none is made: `large`.
+   */
   change(
     id: ServerId,
     changes: ReadonlyArray<FileChange>
-  ): Effect.Effect<ReadonlyArray<FileError | undefined>, FileError>
+  ): Effect.Effect<ReadonlyArray<FileError | undefined> | "large", FileError>
   /** Begins the task of an operation, or continues it after a restart of the daemon; idempotent by its id (spec 11.4). */
   begin(
     id: ServerId,

@@ -16,9 +16,9 @@ import { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch, FileMo
 import { FileTask, FileTaskState, MOST_CHANGES, OperationId, Overwrite } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
-import type { FileRefused } from "./NodeFiles.ts"
+import { type FileRefused, MOST_ENTRIES } from "./NodeFiles.ts"
 
-/** Most changes, and most paths of an archive, in one call. */
+/** Most paths of an archive. */
 export const MOST_PATHS = 1000
 
 const params = { id: ServerId }
@@ -101,8 +101,9 @@ export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
     }).annotateMerge(route("Replace a file once its last byte is on disk", { transfers: true })),
     HttpApiEndpoint.post("change", "/servers/:id/access/changes", {
       params,
-      payload: Schema.Struct({ changes: Schema.Array(FileChange).check(Schema.isMaxLength(MOST_PATHS)) }),
-      success: Schema.Struct({ outcomes: Schema.Array(Outcome) }),
+      payload: Schema.Struct({ changes: Schema.Array(FileChange).check(Schema.isMaxLength(MOST_ENTRIES)) }),
+      /** Without outcomes, the changes are too large for one call, and none is made. */
+      success: Schema.Struct({ outcomes: Schema.optionalKey(Schema.Array(Outcome)) }),
       error: refusals
     }).annotateMerge(route("Make folders, delete, move and copy, in order", { longestWait: 570 })),
     HttpApiEndpoint.post("begin", "/servers/:id/access/tasks", {

@@ -2,7 +2,7 @@ import { Effect, Stream } from "effect"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
 import { InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
-import { type FileChange, isWithin } from "../../contract/domain/Files.ts"
+import { isWithin } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { Tickets } from "../events/Tickets.ts"
@@ -12,6 +12,7 @@ import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { requirePath } from "../http/rights.ts"
 import { makeBulk } from "../servers/ServerManager.ts"
 import { makeArchive, makeUnpacking } from "./archives.ts"
+import { makeChanges, transfers } from "./changes.ts"
 import { makeRead, makeWrite } from "./content.ts"
 import { makeNodeAccess } from "./nodeAccess.ts"
 
@@ -28,17 +29,6 @@ const required = (path = "") => (path === "" ? Effect.fail(missing("path")) : Ef
 
 const orRoot = (path: string | undefined) => (path === undefined || path === "" ? "/" : path)
 
-/** @error InvalidRequest two changes have one path, and so one outcome */
-const checkDistinct = (paths: ReadonlyArray<string>) => {
-  const seen = new Set<string>()
-  const twice = paths.find((path) => seen.size === seen.add(path).size)
-  return twice === undefined
-    ? Effect.void
-    : Effect.fail(
-        new InvalidRequest({ detail: `body: ${twice} is there twice`, hint: "Name each path once." })
-      )
-}
-
 /** Handlers of the routes of files (spec 10.3). */
 export const FilesHandlers = handlersOf(
   ApplicationApi,
@@ -50,6 +40,7 @@ export const FilesHandlers = handlersOf(
     const tickets = yield* Tickets
     const archive = makeArchive(nodes)
     const unpacking = yield* makeUnpacking(nodes)
+    const { change, pack } = yield* makeChanges(nodes)
     const read = makeRead(nodes)
     const write = makeWrite(nodes)
     const { on } = nodes
@@ -57,15 +48,6 @@ export const FilesHandlers = handlersOf(
     /** Begins the download of a ticket, if the caller has one. */
     const begins = (what: ReadonlyArray<string>) =>
       tickets.open({ content: JSON.stringify(what), start: 0, cursor: undefined })
-
-    /** Makes changes; the caller must reach all of their paths. */
-    const change = Effect.fnUntraced(function* (id: ServerId, changes: ReadonlyArray<FileChange>) {
-      const paths = changes.flatMap((one) => ("from" in one ? [one.from, one.path] : [one.path]))
-      yield* Effect.forEach(paths, requirePath, { discard: true })
-      yield* checkDistinct(changes.map(({ path }) => path))
-      yield* describeAudit({ paths })
-      return yield* nodes.change(id, changes)
-    })
 
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ params: { server: id }, query, request }) {
@@ -101,26 +83,19 @@ export const FilesHandlers = handlersOf(
         ),
       unpack: ({ headers: { prefer }, params, payload }) => unpacking.unpack(params.server, payload, prefer),
       folder: ({ params, payload: { path } }) => change(params.server, [{ kind: "folder", path }]),
-      move: ({ params, payload: { moves, overwrite = "fail" } }) =>
-        change(
-          params.server,
-          moves.map(({ from, to }) => ({ kind: "move", from, path: to, overwrite }))
-        ),
-      copy: ({ params, payload: { copies, overwrite = "fail" } }) =>
-        change(
-          params.server,
-          copies.map(({ from, to }) => ({ kind: "copy", from, path: to, overwrite }))
-        ),
-      delete: ({ params, payload: { paths } }) =>
-        change(
-          params.server,
-          paths.map((path) => ({ kind: "delete", path }))
-        ),
-      mode: ({ params, payload: { mode, paths } }) =>
-        change(
-          params.server,
-          paths.map((path) => ({ kind: "mode", path, mode }))
-        ),
+      move: ({ headers, params, payload: { moves, overwrite } }) =>
+        change(params.server, transfers("move", moves, overwrite), headers),
+      copy: ({ headers, params, payload: { copies, overwrite } }) =>
+        change(params.server, transfers("copy", copies, overwrite), headers),
+      delete: ({ headers, params, payload: { paths } }) => {
+        const changes = paths.map((path) => ({ kind: "delete", path }) as const)
+        return change(params.server, changes, headers)
+      },
+      mode: ({ headers, params, payload: { mode, paths } }) => {
+        const changes = paths.map((path) => ({ kind: "mode", path, mode }) as const)
+        return change(params.server, changes, headers)
+      },
+      pack: ({ headers, params, payload }) => pack(params.server, payload, headers),
       search: Effect.fnUntraced(function* ({ params: { server: id }, query }) {
         const path = orRoot(query.path)
         const { limit = "", name = "", text = "" } = query

@@ -46,7 +46,7 @@ export const makeNodeAccess = Effect.gen(function* () {
     use: (files: NodeFiles, record: ServerRecord) => Effect.Effect<A, FileError, R>
   ) => Effect.catchTags(onContent(id, use), { PreconditionFailed: unasked, RangeNotSatisfiable: unasked })
 
-  /** Makes changes in order; returns the outcome of each by its path. */
+  /** Makes changes in order; returns the outcome of each by its path, or `large` if they are more than one request makes. */
   const change = Effect.fnUntraced(function* (id: ServerId, changes: ReadonlyArray<FileChange>) {
     const request_id = (yield* RequestId) ?? ""
     const outcomeOf = (
@@ -66,11 +66,14 @@ export const makeNodeAccess = Effect.gen(function* () {
         request_id
       }))
     }
-    const outcomes = yield* on(id, (files, record) =>
-      Effect.flatMap(files.change(id, changes), (refusals) =>
-        Effect.forEach(refusals, (error) => outcomeOf(record, error))
-      )
+    const outcomes = yield* on(
+      id,
+      Effect.fnUntraced(function* (files, record) {
+        const made = yield* files.change(id, changes)
+        return made === "large" ? made : yield* Effect.forEach(made, (error) => outcomeOf(record, error))
+      })
     )
+    if (outcomes === "large") return outcomes
     return Object.fromEntries(
       outcomes.flatMap((outcome, index) => {
         const made = changes[index]

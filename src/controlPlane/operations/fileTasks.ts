@@ -66,5 +66,6 @@ export const FileTaskRunners = Layer.effectDiscard(
     }
     register("files.change", runner)
     register("files.unpack", runner)
+    register("files.pack", runner)
   })
 )

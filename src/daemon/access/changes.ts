@@ -1,8 +1,9 @@
 /** Changes of files by callers: folders, deletions, permissions, moves and copies (spec 10.3). */
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
-import { Effect, Option } from "effect"
+import { Data, Effect, Option } from "effect"
 import { type FileChange, isWithin } from "../../contract/domain/Files.ts"
+import { MOST_ENTRIES } from "../../contract/nodeApi/NodeFiles.ts"
 import { describe, enter, io, lstatIn, open, temporaryName, within } from "../disk/safePath.ts"
 import { parentMade, syncFolder } from "./contents.ts"
 import { conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
@@ -10,8 +11,8 @@ import type { Room } from "./room.ts"
 import type { Located, Place, Site } from "./Site.ts"
 import { copyInside, removeInside, walkInside } from "./trees.ts"
 
-/** Entries that one change may copy, or move to another file system. */
-const MOST_COPIED = 1000
+/** Entries of one copy, unless a task makes it: the server may add some after the count. */
+const MOST_COPIED = 2 * MOST_ENTRIES
 /** Entries in which rules of the blueprint are looked for. */
 const MOST_CHECKED = 200_000
 /** Opens anything without its contents; a link is opened itself. */
@@ -219,6 +220,39 @@ export const undoStaging = (scene: ChangeScene, change: FileChange, { aside, old
     // Nothing can be there.
     Effect.catchTag("FileRefused", () => Effect.succeed(false))
   )
+
+class Large extends Data.TaggedError("Large") {}
+
+/** Returns the tree of which a change visits each entry, if so. An overlay does not rename folders of its lower layer. */
+const visited = Effect.fnUntraced(function* (site: Site, change: FileChange) {
+  if (change.kind === "folder" || change.kind === "mode") return undefined
+  const from = yield* site.place(change.kind === "delete" ? change.path : change.from)
+  if (change.kind !== "move" || site.layout.written.length > 0) return from
+  return (yield* site.place(change.path)).shared === from.shared ? undefined : from
+})
+
+/** Whether changes visit more than {@link MOST_ENTRIES} entries. The count ends there, so that no large tree is walked twice. */
+export const isLarge = (site: Site, changes: ReadonlyArray<FileChange>): Effect.Effect<boolean> => {
+  let entries = changes.length
+  const count = (change: FileChange) =>
+    Effect.gen(function* () {
+      const place = yield* visited(site, change)
+      if (place === undefined) return
+      const folder = yield* site.folderAt(place)
+      yield* walkInside(place.path, folder, () => {
+        entries += 1
+        return entries > MOST_ENTRIES ? Effect.fail(new Large()) : Effect.succeed(true)
+      })
+    }).pipe(
+      Effect.scoped,
+      // A file has no tree, and the change itself says why a path is refused.
+      Effect.catchTag(["FileRefused", "PathRefused", "IoError"], () => Effect.void)
+    )
+  return Effect.forEach(changes, count, { discard: true }).pipe(
+    Effect.as(false),
+    Effect.catchTag("Large", () => Effect.succeed(true))
+  )
+}
 
 /** Makes one change. */
 export const applyChange = (scene: ChangeScene, change: FileChange) => {

@@ -107,8 +107,11 @@ const checkTarget = (path: string, request: WriteFile, there: BigIntStats | unde
 }
 
 /** Makes a temporary file in a folder, which is removed at the end of the scope unless it is renamed. */
-export const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHandle) {
-  const name = temporaryName()
+export const temporaryIn = Effect.fnUntraced(function* (
+  path: string,
+  folder: fs.FileHandle,
+  name: Name = temporaryName()
+) {
   let isRenamed = false
   const handle = yield* open(path, within(folder, name), CREATE, 0o600)
   yield* atScopeEnd(() =>
@@ -178,9 +181,9 @@ const gathered = Effect.fnUntraced(function* <E>(
   if (length > 0) yield* pass
 })
 
-/** Writes a file beside its target, and replaces the target once the last byte is on disk. */
+/** Writes a file beside its target, and replaces the target once the last byte is on disk. `aside`: its name until then. */
 export const writeContents = (
-  { room, site }: { readonly site: Site; readonly room: Room },
+  { aside, room, site }: { readonly site: Site; readonly room: Room; readonly aside?: Name },
   request: WriteFile,
   bytes: Stream.Stream<Uint8Array, AccessError>
 ) =>
@@ -194,7 +197,7 @@ export const writeContents = (
     yield* checkTarget(path, request, before)
     yield* room.fits(site, place, request.size ?? 0)
     yield* take(0, 1)
-    const { handle, renameTo } = yield* temporaryIn(path, target.folder)
+    const { handle, renameTo } = yield* temporaryIn(path, target.folder, aside)
     const hash = createHash("sha256")
     let unflushed = 0
     yield* gathered(

@@ -14,7 +14,7 @@ import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { archiveOf } from "./archive.ts"
-import { applyChange, type Scene } from "./changes.ts"
+import { applyChange, isLarge, type Scene } from "./changes.ts"
 import { readContents, writeContents } from "./contents.ts"
 import { differences } from "./diff.ts"
 import { listFolder, statEntry } from "./entries.ts"
@@ -142,13 +142,18 @@ export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles 
         )
       ).pipe(Effect.withSpan("NodeFiles.receive")),
     change: Effect.fn("NodeFiles.change")((id, changes) =>
-      use(id, "/", (scene) =>
-        Effect.forEach(changes, (change) =>
-          Effect.match(applyChange(scene, change), {
-            onSuccess: () => undefined,
-            onFailure: toFileError(change.path)
-          })
-        )
+      use(
+        id,
+        "/",
+        Effect.fnUntraced(function* (scene) {
+          if (yield* isLarge(scene.site, changes)) return "large"
+          return yield* Effect.forEach(changes, (change) =>
+            Effect.match(applyChange(scene, change), {
+              onSuccess: () => undefined,
+              onFailure: toFileError(change.path)
+            })
+          )
+        })
       )
     ),
     session: Effect.fn("NodeFiles.session")(function* (id) {

@@ -10,6 +10,7 @@ import { writeAtomic } from "../disk/replaceFile.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { ChangeScene } from "./changes.ts"
 import { changeTask } from "./changeTask.ts"
+import { packTask } from "./packTask.ts"
 import { type AccessError, conflict, noSuchPath, toFileError } from "./refused.ts"
 import {
   newRecord,
@@ -33,6 +34,8 @@ const workOf = (task: FileTask, arrival?: Arrival): TaskWork => {
   switch (task.kind) {
     case "change":
       return changeTask(task.changes)
+    case "pack":
+      return packTask(task)
     case "unpack":
       return unpackTask(task, arrival)
   }

@@ -11,6 +11,7 @@ export type { InstallPhase, InstallStep } from "../../contract/domain/InstallSta
 export type { Key, KeyScope, Right } from "../../contract/domain/Key.ts"
 export type { NodeDetail, SystemInfo } from "../../contract/domain/Node.ts"
 export type { InstallReport, PowerAction as Power } from "../../contract/domain/NodeMessages.ts"
+export type { Operation } from "../../contract/domain/Operation.ts"
 export type { Overrides } from "../../contract/domain/Overrides.ts"
 export type { NamedQuota, QuotaLimits, QuotaUse } from "../../contract/domain/Quota.ts"
 export type { Rollout, RolloutPlan, RolloutState } from "../../contract/domain/Rollout.ts"

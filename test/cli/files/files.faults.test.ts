@@ -6,6 +6,7 @@ import { Effect } from "effect"
 import { cells, muster } from "../../support/command.ts"
 import { textOf } from "../../support/docs.ts"
 import { Muster } from "../../support/Muster.ts"
+import { expectStatus } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { done, onTerminal, refused, run } from "../support.ts"
 
@@ -88,6 +89,61 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
             "/plugins/Copy is deleted\n/plugins/run.sh is deleted"
           )
         }).pipe(Effect.scoped)
+    )
+
+    it.effect(
+      "many changes are an operation, whose end the command awaits (spec 11.2)",
+      () =>
+        Effect.gen(function* () {
+          const id = yield* create("large")
+          yield* done("files", "mkdir", "large:/empty")
+          const copies = Array.from({ length: 1_010 }, (_, n) => ({ from: "/empty", to: `/many/f${n}` }))
+          const api = yield* Muster
+          const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+          const path = `/api/servers/${id}/files/copy`
+          const { json: made } = yield* expectStatus(api, 202, "POST", path, { body: { copies }, headers })
+          assert.strictEqual(made.state, "done")
+          const copied = yield* run("files", "cp", "-r", "large:/many", "/copy/")
+          assert.deepStrictEqual(
+            [copied.code, copied.stdout],
+            [0, "files.change is done: 1011 of 1011 files\n"]
+          )
+          const operation = /^Operation (\S+) does the work;/.exec(copied.stderr)?.[1] ?? ""
+          const twice = yield* run("files", "cp", "-r", "large:/many", "/copy/")
+          assert.deepStrictEqual([twice.code, twice.stdout], [1, ""])
+          assert.match(twice.stderr, /operation \S+ has failed: 1 of 1 changes were refused; .*it exists/)
+          assert.match(
+            yield* done("files", "rm", "-r", "--yes", "large:/many", "large:/copy"),
+            /^files\.change is done/
+          )
+          assert.notMatch(yield* done("files", "ls", "large:/", "-o", "id"), /^(?:many|copy)$/m)
+
+          const ids = yield* done("operations", "list", "--server", "large", "--state", "done", "-o", "id")
+          assert.include(ids.split("\n"), operation)
+          assert.strictEqual(yield* done("operations", "list", "--server", id, "--kind", "files.pack"), "")
+          assert.match(yield* done("operations", "show", operation), /^state: +done$/m)
+          assert.strictEqual(yield* done("operations", "wait", operation, "-o", "id"), operation)
+          assert.match(yield* refused(2, "operations", "cancel", operation), /^operation is done: /)
+          assert.match(yield* refused(3, "operations", "show", "none"), /^operation not found: none/)
+        }).pipe(Effect.scoped),
+      180_000
+    )
+
+    it.effect("files are packed into an archive of the server", () =>
+      Effect.gen(function* () {
+        yield* create("packed")
+        yield* done("files", "mkdir", "packed:/world/region")
+        assert.match(
+          yield* done("files", "pack", "packed:/world", "/world.tar.gz"),
+          /^files\.pack is done: \d+ of \d+ B$|^files\.pack is done: \d+ B of \d+ B$/
+        )
+        assert.match(yield* refused(1, "files", "pack", "packed:/world", "/world.tar.gz"), /it exists/)
+        assert.match(
+          yield* refused(64, "files", "pack", "packed:/world", "/world.rar"),
+          /no name of an archive/
+        )
+        assert.match(yield* refused(64, "files", "pack", "packed:/world", "large:/a.zip"), /one server/)
+      }).pipe(Effect.scoped)
     )
 
     it.effect("a copy goes to another server, and a text to all that a selector finds", () =>

@@ -1,6 +1,7 @@
 import { describe, expect, it } from "@effect/vitest"
 import fc from "fast-check"
-import { progressText, rateOf, sampled, sizeText } from "../../../src/cli/files/progress.ts"
+import { progressText, rateOf, sampled } from "../../../src/cli/files/progress.ts"
+import { sizeText } from "../../../src/cli/shared/output.ts"
 
 const MIB = 1024 ** 2
 

@@ -215,7 +215,7 @@ layer(Layer.provideMerge(Far.layer, service()), options)("files of servers", (it
         assertError(yield* files.get("/b/one"), 404)
         assertError(yield* files.post("delete", { paths: ["/a", "/a"] }), 422, "body: /a is there twice")
         assertError(yield* files.post("delete", { paths: [] }), 422)
-        const many = Array.from({ length: 1001 }, (_, n) => `/${n}`)
+        const many = Array.from({ length: 12_001 }, (_, n) => `/${n}`)
         assertError(yield* files.post("delete", { paths: many }), 422)
       })
     )

@@ -50,6 +50,9 @@ const decodes = (schemas: ReadonlyArray<Schema.Top>, value: unknown, name: strin
   assert.strictEqual(Schema.decodeUnknownResult(union, strict)(value)._tag, "Success", name)
 }
 
+/** More paths than one request changes: an operation begins. */
+const many = Array.from({ length: 1_001 }, (_, n) => `/many${n}`)
+
 interface Asked {
   readonly query?: string
   readonly body?: unknown
@@ -107,13 +110,18 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "files.list": [{}, { query: "?limit=1&include=size" }],
   "files.folder": [{ body: { path: "/made" } }],
   "files.copy": [{ body: { copies: [{ from: "/server.sh", to: "/made/a" }] } }],
+  "files.copy 202": [{ body: { copies: many.map((to) => ({ from: "/none", to })) } }],
   "files.move": [{ body: { moves: [{ from: "/made/a", to: "/made/b" }], overwrite: "replace" } }],
+  "files.move 202": [{ body: { moves: many.map((to) => ({ from: "/none", to })) } }],
   "files.mode": [{ body: { paths: ["/made/b", "/none"], mode: "0600" } }],
+  "files.mode 202": [{ body: { paths: many, mode: "0600" } }],
+  "files.pack": [{ body: { paths: ["/server.sh"], to: "/packed.zip" } }],
   "files.receive": [{ query: "?path=/unpacked", raw: archive(member({ name: "./a" })).toString() }],
   "files.unpack": [{ body: { path: "/server.sh", to: "/unpacked", overwrite: "replace" } }],
   "files.search": [{ query: "?text=ready" }, { query: "?path=/&name=*.sh" }],
   "files.diff": [{}],
   "files.delete": [{ body: { paths: ["/made", "/none"] } }],
+  "files.delete 202": [{ body: { paths: many } }],
   "files.writeToMany": [{ body: { selector: { ids: ["nothing"] }, path: "/a", content: "x" } }],
   "servers.status": [{}],
   "servers.stats": [{}, { query: "?update_disk_usage=true" }],

@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   symlinkSync,
   utimesSync,
@@ -220,18 +221,19 @@ for (const [name, place] of Object.entries(places)) {
         }).pipe(Effect.scoped)
     )
 
-    it.live("a copy has at most 1,000 entries", () =>
+    it.live("trees of more than 1,000 entries are too large for one call, and nothing is done", () =>
       Effect.gen(function* () {
-        const { change, folder } = yield* filesOf(place)
+        const { change, folder, names } = yield* filesOf(place)
         mkdirSync(join(folder, "many"))
         for (let at = 0; at < 1000; at++) put(folder, `many/${at}`, "")
-        const [outcome] = yield* change({ kind: "copy", from: "/many", path: "/copy" })
-        assert.match(
-          String(outcome !== undefined && "detail" in outcome && outcome.detail),
-          /more than 1000 entries/
-        )
-        assert.isFalse(existsSync(join(folder, "copy")))
-        assert.deepStrictEqual(temporaryFiles(folder), [])
+        const before = yield* names("/")
+        for (const kind of ["copy", "delete"] as const) {
+          const changes = kind === "copy" ? { kind, from: "/many", path: "/copy" } : { kind, path: "/many" }
+          assert.strictEqual(yield* change({ kind: "delete", path: "/server.jar" }, changes), "large")
+        }
+        assert.deepStrictEqual(yield* names("/"), before)
+        rmSync(join(folder, "many/0"))
+        assert.deepStrictEqual(statusesOf(yield* change({ kind: "delete", path: "/many" })), [200])
       }).pipe(Effect.scoped)
     )
   })

@@ -86,5 +86,7 @@ export const refusalOf = <A, E>(effect: Effect.Effect<A, E>) =>
 export const put = (folder: string, name: string, text: string) => writeFileSync(join(folder, name), text)
 
 /** Returns status codes of the outcomes of changes. */
-export const statusesOf = (outcomes: ReadonlyArray<FileError | undefined>) =>
-  outcomes.map((outcome) => (outcome === undefined ? 200 : "status" in outcome ? outcome.status : 503))
+export const statusesOf = (outcomes: ReadonlyArray<FileError | undefined> | "large") =>
+  outcomes === "large"
+    ? outcomes
+    : outcomes.map((outcome) => (outcome === undefined ? 200 : "status" in outcome ? outcome.status : 503))

@@ -1,8 +1,10 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { execFileSync } from "node:child_process"
+import { randomBytes } from "node:crypto"
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import type { FileChange } from "../../../src/contract/domain/Files.ts"
+import { ArchiveFormat, type FileChange } from "../../../src/contract/domain/Files.ts"
 import type { FileTask } from "../../../src/contract/domain/FileTask.ts"
 import { serverId } from "../../../src/contract/domain/Id.ts"
 import { idBytes } from "../../../src/contract/domain/idBytes.ts"
@@ -144,6 +146,104 @@ for (const [name, place] of Object.entries(places)) {
         const unknown = newOperation()
         yield* files.cancel(id, { operation_id: unknown, task })
         assert.strictEqual(yield* refusalOf(files.progress(id, unknown)), `404 no such path: task ${unknown}`)
+      })
+    )
+  })
+}
+
+const pack = (to: string, format: ArchiveFormat, ...paths: ReadonlyArray<string>): FileTask => ({
+  kind: "pack",
+  paths: paths.length === 0 ? ["/world", "/plugins"] : paths,
+  to,
+  format
+})
+
+for (const [name, place] of Object.entries(places)) {
+  describe(`spec 11.4: archives that the node writes: ${name}`, () => {
+    it.live("an archive has all that callers may read, and gets its name once it is whole", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place, { files: { deny: ["*.key"] } })
+        const { files, folder, id } = scene
+        put(folder, "world/secret.key", "secret")
+        for (const format of ArchiveFormat.literals) {
+          const operation_id = newOperation()
+          yield* files.begin(id, { operation_id, task: pack(`/made/all.${format}`, format) })
+          const end = yield* ends(scene, operation_id)
+          const size = statSync(join(folder, `made/all.${format}`)).size
+          assert.deepStrictEqual(end, {
+            state: "done",
+            progress: { done: size, total: size, unit: "bytes" }
+          })
+          const archive = join(folder, `made/all.${format}`)
+          const listed =
+            format === "zip"
+              ? execFileSync("unzip", ["-Z1", archive], { encoding: "utf8" })
+              : execFileSync("tar", ["-taf", archive], { encoding: "utf8" })
+          const expected = ["plugins/", "plugins/a.yml", "world/", "world/region/", "world/region/r0"]
+          assert.deepStrictEqual(listed.trim().split("\n").toSorted(), expected)
+        }
+        assert.deepStrictEqual(remnants(folder), [])
+      })
+    )
+
+    it.live("an archive that exists, must not be written or does not fit fails, and leaves nothing", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place, {
+          files: { deny: ["*.key"], read_only: ["/plugins"] },
+          limits: { disk_space: 3 }
+        })
+        const { files, folder, id } = scene
+        writeFileSync(join(folder, "world/big.bin"), randomBytes(2_000_000))
+        const fails = Effect.fnUntraced(function* (task: FileTask) {
+          const operation_id = newOperation()
+          yield* files.begin(id, { operation_id, task })
+          const { reason, state } = yield* ends(scene, operation_id)
+          assert.strictEqual(state, "failed")
+          return reason ?? ""
+        })
+        put(folder, "old.zip", "old")
+        assert.strictEqual(yield* fails(pack("/old.zip", "zip")), "/old.zip: it exists")
+        assert.strictEqual(
+          yield* fails(pack("/plugins/x.zip", "zip")),
+          "/plugins/x.zip: callers may not write it"
+        )
+        assert.strictEqual(yield* fails(pack("/x.zip", "zip", "/a.key")), "/a.key: callers may not read it")
+        assert.strictEqual(yield* fails(pack("/x.zip", "zip", "/none")), "no such path: /none")
+        assert.match(yield* fails(pack("/new/x.tar", "tar")), /^disk: \d\.\d MB of 3\.0 MB$/)
+        assert.strictEqual(readFileSync(join(folder, "old.zip"), "utf8"), "old")
+        assert.deepStrictEqual([existsSync(join(folder, "new")), remnants(folder)], [false, []])
+      })
+    )
+
+    it.live("a cancelled one leaves nothing; after the end of its daemon, the work begins again", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, folder, id } = scene
+        writeFileSync(join(folder, "world/big.bin"), randomBytes(30_000_000))
+        const cancelled = newOperation()
+        const task = pack("/x.tar.gz", "tar.gz")
+        yield* files.begin(id, { operation_id: cancelled, task })
+        yield* eventually(files.progress(id, cancelled), ({ progress }) => progress.done > 0)
+        yield* files.cancel(id, { operation_id: cancelled, task })
+        assert.strictEqual((yield* files.progress(id, cancelled)).state, "cancelled")
+        assert.deepStrictEqual([existsSync(join(folder, "x.tar.gz")), remnants(folder)], [false, []])
+
+        const killed = newOperation()
+        put(folder, staging.aside, "half")
+        leave(scene, killed, 4, 0)
+        yield* files.begin(id, { operation_id: killed, task })
+        assert.strictEqual((yield* ends(scene, killed)).state, "done")
+        execFileSync("tar", ["-tzf", join(folder, "x.tar.gz")])
+        // The daemon was killed between the rename and the last record.
+        const renamed = newOperation()
+        leave(scene, renamed, 4, 4)
+        yield* files.begin(id, { operation_id: renamed, task })
+        assert.strictEqual((yield* ends(scene, renamed)).state, "done")
+        const unfinished = newOperation()
+        put(folder, staging.aside, "half")
+        leave(scene, unfinished, 4, 0)
+        yield* files.cancel(id, { operation_id: unfinished, task })
+        assert.deepStrictEqual(remnants(folder), [])
       })
     )
   })

@@ -199,8 +199,9 @@ export const makeRemoteFiles = ({ call, unreachable }: FileCalls): Omit<NodeFile
           largest: LARGEST_LIST,
           deadline: CHANGES
         }),
-        ({ outcomes }) =>
-          changes.map((_, index) => {
+        ({ outcomes }) => {
+          if (outcomes === undefined) return "large"
+          return changes.map((_, index) => {
             const refused = outcomes[index]?.refused
             if (refused === undefined) return outcomes[index] === undefined ? unreachable : undefined
             const status = Object.values(statuses).find((known) => known === refused.status)
@@ -208,6 +209,7 @@ export const makeRemoteFiles = ({ call, unreachable }: FileCalls): Omit<NodeFile
               ? new NodeUnreachable({ node_id: unreachable.node_id, reason: cleanText(refused.detail) })
               : refusedWith(status, refused)
           })
+        }
       ),
     begin: (id, payload) => ask(true, (files) => files.begin({ params: { id }, payload })),
     progress: (id, operation) => ask(true, (files) => files.progress({ params: { id, operation } })),

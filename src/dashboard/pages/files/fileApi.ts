@@ -1,7 +1,7 @@
 /** Files of a server over the API (spec 10.3), and their paths. */
 import { useEffect, useState } from "preact/hooks"
 import { type Failure, get, getBytes, type Reply, request, segment } from "../../api/http.ts"
-import type { FileEntry, FileMatch } from "../../api/types.ts"
+import type { FileEntry, FileMatch, Operation } from "../../api/types.ts"
 import { counted } from "../../dom/format.ts"
 
 /** The largest file that the editor opens, in bytes. */
@@ -105,16 +105,36 @@ export const writeText = (id: string, path: string, text: string, tag?: string):
 export const searchFiles = (id: string, query: Query): Promise<Reply<ReadonlyArray<FileMatch>>> =>
   get(filesRoute(id, "/search", query))
 
+const isOperation = (made: Outcomes | Operation): made is Operation => "server_id" in made
+
 type Outcomes = Readonly<Record<string, { readonly detail?: string; readonly hint?: string }>>
 
-/** Changes files; some that were not changed are a failure. */
+/** Waits for the end of an operation. The page may be left meanwhile: the operation goes on. */
+const ended = async (begun: Operation): Promise<Reply<unknown>> => {
+  let now = begun
+  while (now.state === "queued" || now.state === "running") {
+    const reply = await request<Operation>("GET", `/api/operations/${segment(begun.id)}`, {
+      headers: { prefer: "wait=30" }
+    })
+    if (!reply.ok) return reply
+    now = reply.body
+  }
+  const detail = now.reason ?? `The operation is ${now.state}.`
+  return now.state === "done"
+    ? { ok: true, code: 200, body: now, headers: new Headers() }
+    : { ok: false, code: 409, detail, hint: "" }
+}
+
+/** Changes files; some that were not changed are a failure. Many changes are an operation, whose end is awaited. */
 export const changeFiles = async (
   id: string,
   route: "folder" | "move" | "copy" | "delete" | "mode",
   body: unknown
 ): Promise<Reply<unknown>> => {
-  const reply = await request<Outcomes>("POST", filesRoute(id, `/${route}`), { body, timeout: LONG })
+  const address = filesRoute(id, `/${route}`)
+  const reply = await request<Outcomes | Operation>("POST", address, { body, timeout: LONG })
   if (!reply.ok) return reply
+  if (isOperation(reply.body)) return ended(reply.body)
   const refused = Object.entries(reply.body).filter(([, { detail }]) => detail !== undefined)
   const [first] = refused
   if (first === undefined) return reply
