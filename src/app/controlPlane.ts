@@ -17,6 +17,7 @@ import { NodeRegistry } from "../controlPlane/nodes/NodeRegistry.ts"
 import { makeNodeNetworks } from "../controlPlane/nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
 import { layerOperations } from "../controlPlane/operations/layerOperations.ts"
+import { layerSchedules } from "../controlPlane/schedules/layerSchedules.ts"
 import { layerServers } from "../controlPlane/servers/layerServers.ts"
 import { SftpHostKey } from "../controlPlane/sftp/SftpHostKey.ts"
 import { SftpPasswords } from "../controlPlane/sftp/SftpPasswords.ts"
@@ -40,11 +41,15 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     SftpPasswords.layer,
     FailedLogins.layer(),
     Reloads.layer,
-    layerWebhooks({
-      ...(settings.webhooks === "" ? {} : { file: resolve(settings.webhooks) }),
-      variable: takeVariable,
-      allowPrivate: settings.webhookAllowPrivate
-    }),
+    layerSchedules.pipe(
+      Layer.provideMerge(
+        layerWebhooks({
+          ...(settings.webhooks === "" ? {} : { file: resolve(settings.webhooks) }),
+          variable: takeVariable,
+          allowPrivate: settings.webhookAllowPrivate
+        })
+      )
+    ),
     RemoteDaemons.layer({
       ...tls,
       networks: makeNodeNetworks(settings.nodeNetworks),

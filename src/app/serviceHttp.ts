@@ -49,6 +49,7 @@ import {
   type ServiceInspection,
   SystemHandlers
 } from "../controlPlane/pages/publicPages.ts"
+import { SchedulesHandlers } from "../controlPlane/schedules/http.ts"
 import { RevokedNodes } from "../controlPlane/servers/controllers/revokedNodes.ts"
 import { ServersHandlers } from "../controlPlane/servers/http.ts"
 import { ServerIndex } from "../controlPlane/servers/list/ServerIndex.ts"
@@ -159,6 +160,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         RolloutsHandlers,
         SftpHandlers,
         OperationsHandlers,
+        SchedulesHandlers,
         BlueprintsHandlers,
         EventsHandlers,
         WebhooksHandlers,

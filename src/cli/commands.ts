@@ -17,6 +17,7 @@ const others = {
     import("./blueprints/definitions.ts").then(({ blueprints }) => blueprints)
   ),
   rollouts: Effect.promise(() => import("./rollouts.ts").then(({ rollouts }) => rollouts)),
+  schedules: Effect.promise(() => import("./schedules.ts").then(({ schedules }) => schedules)),
   software: Effect.promise(() => import("./blueprints/definitions.ts").then(({ software }) => software)),
   webhooks: Effect.promise(() => import("./webhooks.ts").then(({ webhooks }) => webhooks)),
   keys: Effect.promise(() => import("./keys/keys.ts").then(({ keys }) => keys)),

@@ -94,6 +94,15 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "controlPlane/http",
     "controlPlane/events"
   ],
+  "controlPlane/schedules": [
+    "contract",
+    "shared/net",
+    "controlPlane/store",
+    "controlPlane/http",
+    "controlPlane/keys",
+    "controlPlane/servers",
+    "controlPlane/webhooks"
+  ],
   "controlPlane/sftp": [
     "contract",
     "shared/config",

@@ -19,6 +19,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/nodes": 4566,
   "src/controlPlane/operations": 1269,
   "src/controlPlane/pages": 778,
+  "src/controlPlane/schedules": 1500,
   "src/controlPlane/servers": 8928,
   "src/controlPlane/sftp": 2060,
   "src/controlPlane/store": 7254,

@@ -281,6 +281,32 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
+    it.effect("Schedules: the plan, the schedule of a restart, other steps, and its runs", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const output = yield* run(printed("docs/schedules.md", "restart"), service)
+        assert.match(output, /^Next times:\n {2}\S+T0[23]:00:00\.000Z/)
+        assert.include(output, "Problem: no server matches the selector today")
+        assert.match(output, /^ID +NAME +CRON +TIMEZONE +SERVERS +NEXT +LAST\n\S+ +restart +0 4 \* \* \* /m)
+        const made = yield* run(printed("docs/schedules.md", "create"), service)
+        assert.match(made, /^steps: +warn 5m0s; stop; wait for offline, 2m0s; upgrade; start;/m)
+        const id = /^id: +(\S+)$/m.exec(made)?.[1] ?? ""
+        const runs = yield* run(printed("docs/schedules.md", "runs"), {
+          folder: service.folder,
+          env: { SCHEDULE: id }
+        })
+        assert.match(runs, /^next: +paused$/m)
+        const all = (yield* expectStatus(service, 200, "GET", "/api/schedules")).json
+        for (const one of all) {
+          yield* eventually(
+            expectStatus(service, 200, "GET", `/api/schedules/${one.id}`),
+            ({ json }) => json.last_run?.state !== "running"
+          )
+          yield* expectStatus(service, 200, "DELETE", `/api/schedules/${one.id}`)
+        }
+      })
+    )
+
     it.effect("Drain a node: the command finds the service by its socket, and undrain ends the drain", () =>
       Effect.gen(function* () {
         const service = yield* Installed

@@ -13,6 +13,7 @@ import { asOpenApi30 } from "./openapi/version30.ts"
 import { MetricsGroup, PublicPagesGroup } from "./PublicPagesGroup.ts"
 import { QuotasGroup } from "./QuotasGroup.ts"
 import { RolloutsGroup } from "./RolloutsGroup.ts"
+import { SchedulesGroup } from "./SchedulesGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 import { SftpGroup, SshKeysGroup } from "./SftpGroup.ts"
 import { WebhooksGroup } from "./WebhooksGroup.ts"
@@ -26,6 +27,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(SftpGroup.prefix("/api"))
   .add(RolloutsGroup.prefix("/api"))
   .add(OperationsGroup.prefix("/api"))
+  .add(SchedulesGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))
   .add(EventsGroup.prefix("/api"))
   .add(WebhooksGroup.prefix("/api"))

@@ -8,6 +8,7 @@ import { Migration } from "./Migration.ts"
 import { OperationChange } from "./Operation.ts"
 import { Problem } from "./Problem.ts"
 import { RestartState, RunState } from "./Run.ts"
+import { ScheduleNews } from "./Schedule.ts"
 import { Crash } from "./ServerEvent.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 import { WebhookId } from "./Webhook.ts"
@@ -31,6 +32,8 @@ const serverChanges = [
   serverChange("server:problem", Schema.NullOr(Problem)),
   /** An operation has begun, has changed its state, or is to be cancelled; also the opt-in topic `operation`. */
   serverChange("server:operation", OperationChange),
+  /** A run of a schedule was missed, or has failed for the server; also the opt-in topic `schedule`. */
+  serverChange("server:schedule", ScheduleNews),
   serverChange("server:restart", Schema.NullOr(RestartState)),
   serverChange("server:run", Schema.NullOr(RunState)),
   serverChange("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
@@ -61,7 +64,7 @@ const nodeChanges = [
   otherChange("node:evacuation", { node_id: NodeId })
 ] as const
 
-/** A committed change of one subject: a server, a node, the keys, a ticket, a webhook, the definitions or a rollout. */
+/** A committed change of one subject: a server, a node, the keys, a ticket, a webhook, the definitions, a rollout or a schedule. */
 export const Change = Schema.Union([
   ...serverChanges,
   ...nodeChanges,
@@ -76,6 +79,8 @@ export const Change = Schema.Union([
   }),
   /** A rollout was created, has changed its state, or one of its servers is done or has failed. */
   otherChange("rollout:changed", { rollout_id: Schema.String }),
+  /** A schedule or one of its runs was created, changed or deleted. */
+  otherChange("schedule:changed", { schedule_id: Schema.String, run_id: Schema.NullOr(Schema.String) }),
   /** A change that only a newer version of Muster knows; during a rolling upgrade it writes to the same journal. */
   otherChange("unknown:change", {})
 ])
@@ -117,7 +122,8 @@ export const isOptInChange = ({ topic }: Change): boolean =>
   topic === "server:install" ||
   topic === "server:expiring" ||
   topic === "server:problem" ||
-  topic === "server:operation"
+  topic === "server:operation" ||
+  topic === "server:schedule"
 
 /** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
 export interface JournalBounds {

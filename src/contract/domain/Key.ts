@@ -97,13 +97,14 @@ export const Right = Schema.Literals([
   "create",
   "delete",
   "browse",
-  "files"
+  "files",
+  "schedules"
 ])
 export type Right = typeof Right.Type
 
 const standard: Readonly<Record<KeyScope, ReadonlyArray<Right>>> = {
   AppAdmin: Right.literals,
-  Operator: ["read", "power", "console", "commands", "change"],
+  Operator: ["read", "power", "console", "commands", "change", "schedules"],
   ReadOnly: ["read"],
   Node: [],
   Metrics: []

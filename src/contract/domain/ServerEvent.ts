@@ -4,13 +4,14 @@ import { ExitCode, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { Operation } from "./Operation.ts"
 import { ShownProblem } from "./Problem.ts"
+import { ScheduleNews } from "./Schedule.ts"
 import { Server, ServerStats } from "./Server.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 
 /** The topics of every stream (spec 5.1). */
 const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
 /** The topics that a stream has only if `topics` names them (spec 3.11). */
-const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem", "operation"])
+const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem", "operation", "schedule"])
 
 export const Topic = Schema.Literals([...DefaultTopic.literals, ...OptInTopic.literals])
 export type Topic = typeof Topic.Type
@@ -67,6 +68,7 @@ export const ServerEvent = Schema.Union([
   message("stats", ServerStats),
   message("expiring", Expiring),
   message("problem", Schema.NullOr(ShownProblem)),
-  message("operation", Operation)
+  message("operation", Operation),
+  message("schedule", ScheduleNews)
 ]).annotate({ identifier: "ServerEvent" })
 export type ServerEvent = typeof ServerEvent.Type

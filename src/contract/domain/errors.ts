@@ -81,6 +81,18 @@ export class NotFound extends ApiError<NotFound>()(
   static rollout(id: string) {
     return new NotFound({ detail: `rollout not found: ${id}`, hint: "GET /api/rollouts lists what exists." })
   }
+  static schedule(id: string) {
+    return new NotFound({
+      detail: `schedule not found: ${id}`,
+      hint: "GET /api/schedules lists what exists."
+    })
+  }
+  static run(id: string) {
+    return new NotFound({
+      detail: `run not found: ${id}`,
+      hint: "GET /api/schedules/:schedule/runs lists the last 100 runs of a schedule."
+    })
+  }
   static operation(id: string) {
     return new NotFound({
       detail: `operation not found: ${id}`,

@@ -58,6 +58,8 @@ export const encode = (entry: JournalEntry, server: Server | null = null): Encod
     }
     case "server:problem":
       return encoded("problem", change.server_id, change.payload)
+    case "server:schedule":
+      return encoded("schedule", change.server_id, change.payload)
     case "server:operation":
       return new EncodedEvent({
         ...{ cursor, at, blueprint_id, labels, isLive: false, topic: "operation", server },

@@ -117,11 +117,21 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
             return known === undefined ? undefined : principalOf(known)
           })
 
-    const holderOfSsh = Effect.fnUntraced(function* (fingerprint: string) {
-      const known = yield* cache.find(({ bySsh }) => bySsh.get(fingerprint))
+    const unlessOver = Effect.fnUntraced(function* (known: CachedKey | undefined) {
       if (known === undefined || known.record.revoked_at !== null) return undefined
       return known.expiresAt <= (yield* Clock.currentTimeMillis) ? undefined : principalOf(known)
     })
+
+    const holderOfSsh = (fingerprint: string) =>
+      Effect.flatMap(
+        cache.find(({ bySsh }) => bySsh.get(fingerprint)),
+        unlessOver
+      )
+
+    const validHolder = (id: string) =>
+      id === OUTSIDE_KEY || id === LOCAL_KEY
+        ? holder(id)
+        : Effect.flatMap(cache.current, ({ byId }) => unlessOver(byId.get(id)))
 
     const ended = yield* makeEnded(cache)
 
@@ -141,6 +151,8 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
       holder,
       /** Returns the holder of the valid key that has an SSH key, by its fingerprint. */
       holderOfSsh,
+      /** Returns the holder of a key by its id, unless it is revoked or has expired. */
+      validHolder,
       /** Waits until the key with this id, or an SSH key, is no longer valid, accurate to a quarter of a second. */
       ended,
       list: store.read(repo.all)

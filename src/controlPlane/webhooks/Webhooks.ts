@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from "node:util"
-import { Clock, Context, Effect, Layer, Option } from "effect"
+import { Clock, Context, Effect, Layer, Option, type Schema } from "effect"
 import type { CreateWebhook, PatchWebhook } from "../../contract/api/WebhooksGroup.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, CursorExpired, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
-import { serverId } from "../../contract/domain/Id.ts"
+import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
 import {
   DEFAULT_TOPICS,
@@ -148,6 +148,35 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
         : new InvalidRequest({ detail: `body field url: ${refusal}` })
     }
 
+    /** Sends a message now, and records the attempt. */
+    const sendNow = Effect.fnUntraced(function* (
+      id: WebhookId,
+      message: (at: number) => {
+        readonly message_id: string
+        readonly server_id: ServerId | null
+        readonly topic: string
+        readonly data: Schema.Json
+        readonly text: string
+      }
+    ) {
+      const record = yield* recordOf(id)
+      const now = yield* Clock.currentTimeMillis
+      const { data, message_id, server_id, text, topic } = message(now)
+      const { format } = record.settings
+      const body = format === "json" ? JSON.stringify({ Topic: topic, Data: data }) : chatBody(format, text)
+      const secrets = openSecrets(seal, record)
+      const attempt =
+        secrets === undefined
+          ? { at: iso(now), duration_ms: 0, error: "its secret was sealed with another secret.key" }
+          : yield* send({ ...secrets, id: message_id, body })
+      const delivery = { message_id, cursor: null, server_id, topic, ...attempt }
+      // The message has been sent, whether or not the attempt is recorded.
+      yield* Effect.catch(store.write(repo.record(id, delivery)), ({ detail }) =>
+        Effect.logWarning(`a message to a webhook was not recorded: ${detail}`)
+      )
+      return delivery
+    })
+
     return {
       list: Effect.map(store.read(repo.all), (records) => records.map((record) => viewOf(seal, record))),
       get: (id: WebhookId) => Effect.map(recordOf(id), (record) => viewOf(seal, record)),
@@ -197,27 +226,17 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
         yield* store.write(removed)
       }),
       /** Sends a test message now, and records the attempt. */
-      test: Effect.fn("Webhooks.test")(function* (id: WebhookId) {
-        const record = yield* recordOf(id)
-        const at = iso(yield* Clock.currentTimeMillis)
-        const message_id = `msg_${id}_test_${Date.parse(at)}`
-        const { format } = record.settings
-        const body =
-          format === "json"
-            ? JSON.stringify({ Topic: "test", Data: { webhook_id: id } })
-            : chatBody(format, "This is a test of a Muster webhook.")
-        const secrets = openSecrets(seal, record)
-        const attempt =
-          secrets === undefined
-            ? { at, duration_ms: 0, error: "its secret was sealed with another secret.key" }
-            : yield* send({ ...secrets, id: message_id, body })
-        const delivery = { message_id, cursor: null, server_id: null, topic: "test", ...attempt }
-        // The message has been sent, whether or not the attempt is recorded.
-        yield* Effect.catch(store.write(repo.record(id, delivery)), ({ detail }) =>
-          Effect.logWarning(`the test of a webhook was not recorded: ${detail}`)
-        )
-        return delivery
-      }),
+      test: Effect.fn("Webhooks.test")((id: WebhookId) =>
+        sendNow(id, (at) => ({
+          message_id: `msg_${id}_test_${at}`,
+          server_id: null,
+          topic: "test",
+          data: { webhook_id: id },
+          text: "This is a test of a Muster webhook."
+        }))
+      ),
+      /** Sends one message now, and records the attempt. @error NotFound there is no such webhook */
+      sendNow,
       /** Delivers the events after `cursor` again. @error CursorExpired they are no longer retained */
       replay: Effect.fn("Webhooks.replay")(function* (id: WebhookId, cursor: number) {
         const { newest, oldest } = yield* journal.bounds

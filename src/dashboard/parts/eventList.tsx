@@ -30,6 +30,10 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
     }
     case "operation":
       return [`${event.Data.payload.kind} ${event.Data.payload.state}`, "offline"]
+    case "schedule": {
+      const { name, reason, state } = event.Data.payload
+      return [`schedule ${name} ${state}${reason === undefined ? "" : `: ${reason}`}`, "unknown"]
+    }
     case "stats":
       return ["measured", "offline"]
   }

@@ -12,7 +12,7 @@ const withoutCommand = ["GET /api/mixins", "POST /api/events/tickets"]
 const namedRoutes = globSync(
   [
     "src/{app,contract/domain,daemon}/**/*.ts",
-    "src/controlPlane/{audit,blueprints,events,http,keys,nodes,operations,servers,webhooks}/**/*.ts"
+    "src/controlPlane/{audit,blueprints,events,http,keys,nodes,operations,schedules,servers,webhooks}/**/*.ts"
   ],
   {
     cwd: root

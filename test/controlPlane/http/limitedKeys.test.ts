@@ -93,6 +93,18 @@ const inputs: Readonly<
     body: { selector: { ids: [id] }, path: "/a", content: "a" }
   }),
   "sftp.login": () => ({ status: 404 }),
+  "schedules.create": (id) => ({
+    status: 404,
+    body: { name: "a", server_id: id, cron: "0 4 * * *", steps: [{ wait: 1 }] }
+  }),
+  "schedules.list": (id) => ({ status: 200, query: `?server_id=${id}` }),
+  "schedules.get": () => ({ status: 404 }),
+  "schedules.patch": () => ({ status: 404, body: { name: "b" } }),
+  "schedules.remove": () => ({ status: 404 }),
+  "schedules.run": () => ({ status: 404 }),
+  "schedules.runs": () => ({ status: 404 }),
+  "schedules.getRun": () => ({ status: 404 }),
+  "schedules.cancelRun": () => ({ status: 404 }),
   "operations.list": () => ({ status: 200 }),
   "operations.get": () => ({ status: 404 }),
   "operations.cancel": () => ({ status: 404 }),
@@ -121,7 +133,15 @@ layer(service, options)("keys limited to some servers", (it) => {
             ({ text }) => text
           )
         const before = yield* view()
-        const values = { node, blueprint: "kept", software: "game", mixin: "none", operation: "none" }
+        const values = {
+          node,
+          blueprint: "kept",
+          software: "game",
+          mixin: "none",
+          operation: "none",
+          schedule: "none",
+          run: "none"
+        }
         const call = Effect.fnUntraced(function* (route: (typeof contractRoutes)[number], server: string) {
           const { body, query = "", status } = inputs[route.name]?.(server) ?? { status: 0 }
           const rollout_id = server === UNKNOWN ? "x".repeat(rollout.id.length) : rollout.id

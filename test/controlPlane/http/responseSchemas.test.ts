@@ -107,6 +107,43 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "operations.list": [{}],
   "operations.get": [{}],
   "operations.cancel": [{}],
+  "schedules.create": [
+    {
+      body: {
+        name: "all",
+        selector: { blueprint_id: "kept" },
+        cron: "0 4 * * MON#2",
+        only_if: { status: "running", min_uptime: 60 },
+        steps: [
+          { command: ["say hi"] },
+          { wait: 1 },
+          { power: "stop", wait_seconds: 60 },
+          { warn: { line: "say {{left}}", at: [10, 1] } },
+          { wait_for: "offline", timeout: 60 },
+          { upgrade: {} },
+          { webhook: "none" }
+        ]
+      }
+    }
+  ],
+  "schedules.create 200": [
+    {
+      query: "?dry_run=true",
+      body: {
+        name: "a",
+        selector: { labels: { no: "one" } },
+        cron: "0 4 * * *",
+        steps: [{ webhook: "none" }]
+      }
+    }
+  ],
+  "schedules.list": [{}],
+  "schedules.get": [{}],
+  "schedules.patch": [{ body: { name: "b", only_if: null } }],
+  "schedules.run": [{}],
+  "schedules.runs": [{}],
+  "schedules.getRun": [{}],
+  "schedules.cancelRun": [{}],
   "files.list": [{}, { query: "?limit=1&include=size" }],
   "files.folder": [{ body: { path: "/made" } }],
   "files.copy": [{ body: { copies: [{ from: "/server.sh", to: "/made/a" }] } }],
@@ -195,6 +232,16 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
       yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
       const rollout = yield* rollOut(api, { selector: { ids: [installing] } })
       const operation = yield* storeOperation(api, server)
+      const { json: schedule } = yield* expectStatus(api, 201, "POST", "/api/schedules", {
+        body: {
+          name: "long",
+          server_id: server,
+          cron: "0 0 1 1 *",
+          overlap: "queue",
+          steps: [{ wait: 3600 }]
+        }
+      })
+      const { json: run } = yield* expectStatus(api, 202, "POST", `/api/schedules/${schedule.id}/run`)
       const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         body: { url: "https://example.invalid/" }
       })
@@ -205,6 +252,8 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
         quota: "team-a",
         rollout: rollout.id,
         operation,
+        schedule: schedule.id,
+        run: run.id,
         webhook: hook.id,
         server,
         node,

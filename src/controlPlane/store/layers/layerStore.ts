@@ -12,6 +12,7 @@ import { NodeRepo } from "../repos/NodeRepo.ts"
 import { OperationRepo } from "../repos/OperationRepo.ts"
 import { QuotaRepo } from "../repos/QuotaRepo.ts"
 import { RolloutRepo } from "../repos/RolloutRepo.ts"
+import { ScheduleRepo } from "../repos/ScheduleRepo.ts"
 import { SecretRepo } from "../repos/SecretRepo.ts"
 import { ServerRepo } from "../repos/ServerRepo.ts"
 import { SftpRepo } from "../repos/SftpRepo.ts"
@@ -44,6 +45,7 @@ export const layerRepositories = Layer.mergeAll(
   SshKeyRepo.layer,
   RolloutRepo.layer,
   OperationRepo.layer,
+  ScheduleRepo.layer,
   WebhookRepo.layer,
   AuditRepo.layer
 ).pipe(Layer.provideMerge(Journal.layer))

@@ -302,6 +302,50 @@ const operationTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   yield* sql`CREATE INDEX operations_by_end ON operations (finished_at, id) WHERE finished_at IS NOT NULL`
 })
 
+/** Schedules, their runs, and the servers of each run. */
+const scheduleTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
+  const { big, id } = columnTypes(sql)
+  yield* sql`CREATE TABLE schedules (
+    id ${id} PRIMARY KEY NOT NULL,
+    settings TEXT NOT NULL,
+    enabled INTEGER NOT NULL,
+    server_id ${id},
+    next_at TEXT,
+    created_by ${id},
+    created_at TEXT NOT NULL
+  )`
+  yield* sql`CREATE INDEX schedules_by_next ON schedules (next_at) WHERE next_at IS NOT NULL`
+  yield* sql`CREATE INDEX schedules_by_server ON schedules (server_id) WHERE server_id IS NOT NULL`
+  // settings: null after the end. cancelling: why a run is to be cancelled.
+  yield* sql`CREATE TABLE schedule_runs (
+    id ${id} PRIMARY KEY NOT NULL,
+    schedule_id ${id} NOT NULL REFERENCES schedules (id) ON DELETE CASCADE,
+    due_at ${id} NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT,
+    settings TEXT,
+    created_by ${id},
+    cancelling TEXT,
+    started_at TEXT,
+    finished_at TEXT
+  )`
+  // A schedule runs at a time once.
+  yield* sql`CREATE UNIQUE INDEX schedule_runs_by_time ON schedule_runs (schedule_id, due_at)`
+  yield* sql`CREATE INDEX schedule_runs_unfinished ON schedule_runs (schedule_id) WHERE finished_at IS NULL`
+  yield* sql`CREATE TABLE schedule_run_servers (
+    run_id ${id} NOT NULL REFERENCES schedule_runs (id) ON DELETE CASCADE,
+    server_id ${id} NOT NULL,
+    position INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    step INTEGER NOT NULL,
+    begun_at ${big},
+    warned INTEGER NOT NULL,
+    stopped INTEGER NOT NULL,
+    reason TEXT,
+    PRIMARY KEY (run_id, server_id)
+  )`
+})
+
 /** The journal, and webhooks with the place up to which each has delivered. */
 const eventTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { big, id } = columnTypes(sql)
@@ -347,6 +391,7 @@ export const schema = Effect.gen(function* () {
     accessTables,
     rolloutTables,
     operationTables,
+    scheduleTables,
     eventTables
   ]) {
     yield* tables(sql)

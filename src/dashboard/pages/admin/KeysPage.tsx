@@ -55,7 +55,8 @@ const rights: ReadonlyArray<readonly [Right, string]> = [
   ["create", "Create servers"],
   ["delete", "Delete servers"],
   ["browse", "Read files"],
-  ["files", "Read and write files"]
+  ["files", "Read and write files"],
+  ["schedules", "Make schedules"]
 ]
 
 /** The fields of a new key, as far as its scope has them; an empty limit limits nothing. */

@@ -76,6 +76,8 @@ export class FakeDaemon {
   /** The files of servers unknown to the control plane. */
   readonly lost = new Map<ServerId, string>()
   readonly calls: Array<string> = []
+  /** The lines that the consoles of servers got. */
+  readonly lines: Array<string> = []
   readonly faults = new Map<string, Array<Fault>>()
   readonly unsent: Array<Report> = []
   /** Sequence of the last report by server; kept when the server is deleted. */
@@ -373,7 +375,7 @@ export class FakeDaemon {
           this.#power(instance, action, by) ??
           this.unsent.findLast((report) => report.server_id === id)?.sequence
       ),
-    commands: (id) => this.#on("commands", id, () => undefined),
+    commands: (id, lines) => this.#on("commands", id, () => void this.lines.push(...lines)),
     register: Effect.void,
     reset: (id) => this.#on("reset", id, () => undefined),
     reinstall: (id) =>

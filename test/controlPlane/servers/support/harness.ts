@@ -26,6 +26,9 @@ import { layerOperationsWith } from "../../../../src/controlPlane/operations/lay
 import { OperationsOptions } from "../../../../src/controlPlane/operations/OperationLeader.ts"
 import type { OperationRunners } from "../../../../src/controlPlane/operations/OperationRunners.ts"
 import { Operations } from "../../../../src/controlPlane/operations/Operations.ts"
+import { layerSchedules } from "../../../../src/controlPlane/schedules/layerSchedules.ts"
+import { Schedules } from "../../../../src/controlPlane/schedules/Schedules.ts"
+import { SchedulesOptions } from "../../../../src/controlPlane/schedules/steps.ts"
 import { Provisioner } from "../../../../src/controlPlane/servers/controllers/Provisioner.ts"
 import type { CreateRequest } from "../../../../src/controlPlane/servers/creation.ts"
 import { layerServers } from "../../../../src/controlPlane/servers/layerServers.ts"
@@ -40,8 +43,11 @@ import { KeyRepo } from "../../../../src/controlPlane/store/repos/KeyRepo.ts"
 import { MigrationRepo } from "../../../../src/controlPlane/store/repos/MigrationRepo.ts"
 import { OperationRepo } from "../../../../src/controlPlane/store/repos/OperationRepo.ts"
 import { QuotaRepo } from "../../../../src/controlPlane/store/repos/QuotaRepo.ts"
+import { ScheduleRepo } from "../../../../src/controlPlane/store/repos/ScheduleRepo.ts"
 import { ServerRepo } from "../../../../src/controlPlane/store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../../../../src/controlPlane/store/Store.ts"
+import { layerWebhooks } from "../../../../src/controlPlane/webhooks/layerWebhooks.ts"
+import { Webhooks } from "../../../../src/controlPlane/webhooks/Webhooks.ts"
 import { until } from "../../../support/eventually.ts"
 import { branded, type Plain, plain } from "../../../support/ids.ts"
 import { newPostgresDatabase } from "../../../support/postgresDatabase.ts"
@@ -150,7 +156,12 @@ export const makeHarness = Effect.fnUntraced(function* (
   ).pipe(Layer.provideMerge(storeAt(url)))
 
   const layer = (own: FakeNodes) =>
-    layerOperationsWith(options.runners ?? Layer.empty).pipe(
+    layerSchedules.pipe(
+      Layer.provideMerge(layerWebhooks({ allowPrivate: true, variable: () => undefined })),
+      Layer.provideMerge(layerOperationsWith(options.runners ?? Layer.empty)),
+      Layer.provide(
+        Layer.succeed(SchedulesOptions, { patience: "1 second", grace: "1 minute", look: "20 seconds" })
+      ),
       Layer.provideMerge(layerServers),
       Layer.provide(
         Layer.succeed(OperationsOptions, {
@@ -239,6 +250,9 @@ export const makeHarness = Effect.fnUntraced(function* (
       servers,
       rollouts,
       operations,
+      schedules: plain(Context.get(context, Schedules)),
+      scheduleRepo: Context.get(context, ScheduleRepo),
+      webhooks: plain(Context.get(context, Webhooks)),
       keys: Context.get(context, ApiKeys),
       lifecycle: plain(lifecycle),
       plane: plain(plane),

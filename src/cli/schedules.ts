@@ -1,0 +1,356 @@
+import { Console, Effect } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import type { CreateSchedule } from "../contract/api/SchedulesGroup.ts"
+import type {
+  RunState,
+  Schedule,
+  SchedulePlan,
+  ScheduleRun,
+  ScheduleStep
+} from "../contract/domain/Schedule.ts"
+import { labelConditions } from "../contract/domain/Selector.ts"
+import {
+  command,
+  given,
+  group,
+  limitFlag,
+  numberFlag,
+  severalFlag,
+  switchFlag,
+  textFlag
+} from "./shared/command.ts"
+import { wrongUsage } from "./shared/failures.ts"
+import { ask, CommandClient } from "./shared/musterClient.ts"
+import { selectionOf, selectorFlag, serverNamed } from "./shared/named.ts"
+import {
+  formatOf,
+  jsonOf,
+  type Listing,
+  objectCommand,
+  outputFlags,
+  printList,
+  printOne,
+  wide
+} from "./shared/output.ts"
+import { NOTICES, STEP_FORMS, stepOf, stepText, warningOf } from "./shared/scheduleSteps.ts"
+import { confirm, yesFlag } from "./shared/terminal.ts"
+import { secondsFlag } from "./shared/times.ts"
+
+const scheduleArgument = Argument.String("schedule").pipe(Argument.withDescription("Id of the schedule"))
+const cronArgument = Argument.String("cron").pipe(
+  Argument.withDescription("Minute, hour, day of month, month, day of week, such as `0 4 * * *`")
+)
+
+const colors = {
+  running: "yellow",
+  done: "green",
+  failed: "red",
+  skipped: undefined,
+  missed: "red",
+  cancelled: undefined
+} as const satisfies Record<RunState, "yellow" | "green" | "red" | undefined>
+
+const serversText = ({ selector = {}, server_id }: Schedule): string =>
+  server_id ??
+  [
+    ...Object.entries({
+      blueprint: selector.blueprint_id,
+      node: selector.node_id,
+      status: selector.status
+    }).flatMap(([kind, value]) => (value === undefined ? [] : [`${kind}=${value}`])),
+    ...labelConditions(selector).map((condition) => `label=${condition}`),
+    ...(selector.ids === undefined ? [] : [`${selector.ids.length} ids`])
+  ].join(" ")
+
+const listing: Listing<Schedule> = {
+  id: ({ id }) => id,
+  columns: {
+    id: ({ id }) => id,
+    name: ({ name }) => name,
+    cron: ({ cron }) => cron,
+    timezone: ({ timezone }) => timezone,
+    servers: serversText,
+    next: ({ enabled, next_at }) => (enabled ? (next_at ?? "") : "paused"),
+    last: ({ last_run }) =>
+      last_run === undefined ? "" : { text: last_run.state, color: colors[last_run.state] },
+    steps: wide(({ steps }) => steps.map(stepText).join("; ")),
+    "last due": wide(({ last_run }) => last_run?.due_at ?? ""),
+    missed: wide(({ catch_up, missed }) =>
+      missed === "skip" ? missed : `${missed} up to ${catch_up} s late`
+    ),
+    overlap: wide(({ overlap }) => overlap),
+    parallel: wide(({ max_parallel }) => String(max_parallel)),
+    stagger: wide(({ stagger }) => (stagger === 0 ? "" : `${stagger} s`)),
+    "on failure": wide(({ on_failure }) => on_failure)
+  }
+}
+
+const countsOf = ({ servers }: ScheduleRun): string =>
+  [...Map.groupBy(Object.values(servers), ({ state }) => state)]
+    .map(([state, all]) => `${all.length} ${state}`)
+    .join(", ")
+
+const runListing: Listing<ScheduleRun> = {
+  id: ({ id }) => id,
+  columns: {
+    id: ({ id }) => id,
+    due: ({ due_at }) => due_at,
+    state: ({ state }) => ({ text: state, color: colors[state] }),
+    servers: countsOf,
+    reason: ({ reason }) => reason ?? "",
+    started: wide(({ started_at }) => started_at ?? ""),
+    finished: wide(({ finished_at }) => finished_at ?? "")
+  }
+}
+
+const settings = {
+  timezone: textFlag("timezone", "Name of a time zone, such as Europe/Berlin; default UTC"),
+  server: textFlag("server", "The server: its id, the beginning of one, or its name"),
+  selector: selectorFlag,
+  missed: Flag.Literals("missed", ["skip", "run"]).pipe(
+    Flag.withDescription("What becomes of a time at which the service was not there; default skip"),
+    Flag.optional
+  ),
+  "catch-up": secondsFlag("catch-up", "A missed time is run if it is less than this ago; default 1h", "7d"),
+  overlap: Flag.Literals("overlap", ["skip", "queue"]).pipe(
+    Flag.withDescription("What becomes of a time while the run before still runs; default skip"),
+    Flag.optional
+  ),
+  "max-parallel": numberFlag("max-parallel", "Servers at a time, 1 to 50; default 5"),
+  stagger: secondsFlag("stagger", "Time between the begins of two servers", "1h"),
+  "on-failure": Flag.Literals("on-failure", ["stop", "continue"]).pipe(
+    Flag.withDescription("After a failed step: end the steps of this server, or continue; default stop"),
+    Flag.optional
+  ),
+  "dry-run": switchFlag("dry-run", "Show the next times, the servers and problems; nothing is stored"),
+  ...outputFlags
+} as const
+
+type Settings = Command.Command.Config.Infer<typeof settings>
+
+/** Returns the body of a creation. */
+const bodyOf = Effect.fnUntraced(function* (
+  input: Settings,
+  fixed: { readonly name: string; readonly cron: string; readonly steps: ReadonlyArray<ScheduleStep> }
+) {
+  const selection = yield* selectionOf(input.selector)
+  const hasSelector = input.selector.length > 0
+  if (hasSelector === (input.server._tag === "Some"))
+    return yield* wrongUsage(
+      "Name the servers: either --server, or --selector such as --selector label=team=a."
+    )
+  const servers =
+    input.server._tag === "Some"
+      ? { server_id: (yield* serverNamed(input.server.value)).id }
+      : { selector: selection }
+  return {
+    ...fixed,
+    ...servers,
+    ...given({
+      timezone: input.timezone,
+      missed: input.missed,
+      catch_up: input["catch-up"],
+      overlap: input.overlap,
+      max_parallel: input["max-parallel"],
+      stagger: input.stagger,
+      on_failure: input["on-failure"]
+    })
+  } satisfies CreateSchedule
+})
+
+const planLines = ({ problems, servers_total, times }: SchedulePlan): string =>
+  [
+    "Next times:",
+    ...times.map(({ at, note }) => `  ${at}${note === undefined ? "" : `  (${note})`}`),
+    `Servers that match today: ${servers_total}`,
+    ...problems.map((problem) => `Problem: ${problem}`)
+  ].join("\n")
+
+/** Creates a schedule and prints it, or prints the plan. */
+const createOrPlan = Effect.fnUntraced(function* (input: Settings, payload: CreateSchedule) {
+  const made = yield* ask((muster) =>
+    muster.schedules.create({ payload, query: input["dry-run"] ? { dry_run: true } : {} })
+  )
+  if (!("times" in made)) return yield* printOne(input, listing, made)
+  const format = formatOf(input)
+  const isText = format === "table" || format === "wide"
+  yield* Console.log(isText ? planLines(made) : jsonOf(made, 2))
+})
+
+const create = command("create", {
+  description: `Create a schedule: its servers go through the steps at each time. ${STEP_FORMS}`,
+  short: "Create a schedule",
+  examples: {
+    "muster schedules create say-hi '0 18 * * FRI' --server lobby --step 'command=say hi'":
+      "A line for the console, on Fridays at 18:00 UTC",
+    "muster schedules create nightly '0 4 * * *' --timezone Europe/Berlin --selector blueprint=survival --step 'warn=5m,1m:say Restart in {{left}}' --step power=restart --dry-run":
+      "The next times of a restart, and its servers"
+  },
+  input: {
+    name: Argument.String("name").pipe(Argument.withDescription("Name of the schedule")),
+    cron: cronArgument,
+    step: severalFlag("step", "A step, repeatable, in their order", 20),
+    ...settings
+  },
+  *run({ cron, name, step, ...input }) {
+    if (step.length === 0) return yield* wrongUsage(`Give at least one --step. ${STEP_FORMS}`)
+    const steps = yield* Effect.forEach(step, stepOf)
+    yield* createOrPlan(input, yield* bodyOf(input, { name, cron, steps }))
+  }
+})
+
+const restart = command("restart", {
+  description:
+    "Create a schedule that restarts servers. Players of running servers are warned first; servers that do not run are skipped.",
+  short: "Create a schedule that restarts servers",
+  examples: {
+    'muster schedules restart "0 4 * * *" --timezone Europe/Berlin --selector label=team=a --warn 10m,1m,10s':
+      "Each night at four, with three warnings",
+    'muster schedules restart "0 5 * * MON" --server lobby --line "say Back in a minute ({{left}})"':
+      "Each Monday, with another line"
+  },
+  input: {
+    cron: cronArgument,
+    name: Flag.String("name").pipe(
+      Flag.withDescription("Name of the schedule; default restart"),
+      Flag.withDefault("restart")
+    ),
+    warn: textFlag("warn", NOTICES),
+    line: Flag.String("line").pipe(
+      Flag.withDescription("The line that warns players; {{left}} is the time that is left"),
+      Flag.withDefault("say Restart in {{left}}")
+    ),
+    ...settings
+  },
+  *run({ cron, line, name, warn, ...input }) {
+    const warning = warn._tag === "None" ? [] : [yield* warningOf(`${warn.value}:${line}`)]
+    const steps = [...warning, { power: "restart" as const }]
+    const body = yield* bodyOf(input, { name, cron, steps })
+    yield* createOrPlan(input, { ...body, only_if: { status: "running" } })
+  }
+})
+
+const list = command("list", {
+  description: "List schedules, newest first, with their next times",
+  examples: {
+    "muster schedules list": "The last 20",
+    "muster schedules list --server lobby -o wide": "Those of a server, with their steps"
+  },
+  input: {
+    server: textFlag("server", "Only schedules that match this server today"),
+    limit: limitFlag("At most this many schedules, 1 to 100; default 20", 20),
+    ...outputFlags
+  },
+  *run({ limit, server, ...flags }) {
+    const of = server._tag === "None" ? {} : { server_id: (yield* serverNamed(server.value)).id }
+    const found = yield* ask((muster) => muster.schedules.list({ query: { limit: String(limit), ...of } }))
+    yield* printList(flags, listing, found, "No schedules. `muster schedules create` makes one.")
+  }
+})
+
+const show = objectCommand(
+  "show",
+  scheduleArgument,
+  listing,
+  (schedule) => ask((muster) => muster.schedules.get({ params: { schedule } })),
+  {
+    description: "Show a schedule, with its next time and its last run",
+    examples: {
+      "muster schedules show yxr5c0mbys6m": "Its settings",
+      "muster schedules show yxr5c0mbys6m --json": "As JSON"
+    }
+  }
+)
+
+const runs = command("runs", {
+  description: "List the last runs of a schedule, newest first",
+  examples: {
+    "muster schedules runs yxr5c0mbys6m": "The last 20",
+    "muster schedules runs yxr5c0mbys6m --json": "With the step of each server"
+  },
+  input: {
+    schedule: scheduleArgument,
+    limit: limitFlag("At most this many runs, 1 to 20; default 20", 20),
+    ...outputFlags
+  },
+  *run({ limit, schedule, ...flags }) {
+    const found = yield* ask((muster) =>
+      muster.schedules.runs({ params: { schedule }, query: { limit: String(limit) } })
+    )
+    yield* printList(flags, runListing, found, "No runs.")
+  }
+})
+
+const run = objectCommand(
+  "run",
+  scheduleArgument,
+  runListing,
+  (schedule) => ask((muster) => muster.schedules.run({ params: { schedule } })),
+  {
+    description: "Run a schedule now. The service goes through the steps, also when this command ends.",
+    examples: {
+      "muster schedules run yxr5c0mbys6m": "Begin a run",
+      "muster schedules run yxr5c0mbys6m -o id": "Print the id of the run"
+    }
+  }
+)
+
+const cancel = objectCommand(
+  "cancel",
+  Argument.String("run").pipe(Argument.withDescription("Id of the run")),
+  runListing,
+  (id) => ask((muster) => muster.schedules.cancelRun({ params: { run: id } })),
+  {
+    description: "Cancel a run. Servers that it has stopped are started again.",
+    examples: {
+      "muster schedules cancel k7f3m9q2x8ab": "By the id of the run",
+      "muster schedules cancel k7f3m9q2x8ab --json": "With the run as JSON"
+    }
+  }
+)
+
+const enable = (name: "pause" | "resume", enabled: boolean, description: string) =>
+  objectCommand(
+    name,
+    scheduleArgument,
+    listing,
+    (schedule) => ask((muster) => muster.schedules.patch({ params: { schedule }, payload: { enabled } })),
+    {
+      description,
+      examples: {
+        [`muster schedules ${name} yxr5c0mbys6m`]: "By its id",
+        [`muster schedules ${name} yxr5c0mbys6m --json`]: "With the schedule as JSON"
+      }
+    }
+  )
+
+const remove = command("delete", {
+  description: "Delete a schedule and its runs",
+  examples: {
+    "muster schedules delete yxr5c0mbys6m": "Asks first",
+    "muster schedules delete yxr5c0mbys6m --yes": "Without a question"
+  },
+  input: { schedule: scheduleArgument, yes: yesFlag },
+  *run({ schedule, yes }) {
+    yield* confirm(`Delete the schedule ${schedule}, and its runs?`, yes)
+    yield* ask((muster) => muster.schedules.remove({ params: { schedule } }))
+  }
+})
+
+export const schedules = group("schedules", {
+  short: "Restart servers, and do more, at fixed times",
+  description:
+    "Create, run and show the schedules of a running service: steps that servers go through at fixed times.",
+  subcommands: [
+    create,
+    restart,
+    list,
+    show,
+    runs,
+    run,
+    cancel,
+    enable("pause", false, "Pause a schedule until it is resumed; a present run continues"),
+    enable("resume", true, "Resume a paused schedule; it then has the rights of this key"),
+    remove
+  ]
+}).pipe(Command.provide(CommandClient))
