@@ -17,6 +17,7 @@ import { ServerPage } from "./pages/server/ServerPage.tsx"
 import { ServersPage } from "./pages/servers/ServersPage.tsx"
 import { connect, disconnect } from "./state/live.ts"
 import { followNodes } from "./state/nodes.ts"
+import { followOperations } from "./state/operations.ts"
 import { route } from "./state/router.ts"
 import { followSettings } from "./state/servers.ts"
 
@@ -46,7 +47,7 @@ const Page = (): View => {
 const Session = (): View => {
   useEffect(() => {
     connect()
-    const ends = [followNodes(), followSettings(), disconnect, cancelUploads]
+    const ends = [followNodes(), followSettings(), followOperations(), disconnect, cancelUploads]
     if (caller.value === undefined) void resumeSession()
     return () => {
       for (const end of ends) end()

@@ -10,6 +10,7 @@ import { clearFeed, connect, connection, disconnect, reconnect } from "../state/
 import { announce, announcement, closeNotice, notices } from "../state/notices.ts"
 import { addressOf, follow, route } from "../state/router.ts"
 import { theme, toggleTheme } from "../state/theme.ts"
+import { OperationTray } from "./OperationTray.tsx"
 import { showShortcuts } from "./shortcuts.tsx"
 
 const words = { loading: "Loading", live: "Live", reconnecting: "Reconnecting", ended: "Ended" } as const
@@ -59,6 +60,7 @@ const Bar = (): View => {
         ))}
       </nav>
       <div class="grow" />
+      <OperationTray />
       <ConnectionState />
       <button
         type="button"

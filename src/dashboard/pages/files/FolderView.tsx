@@ -17,6 +17,7 @@ import {
   askMode,
   askNewFile,
   askNewFolder,
+  askPack,
   askRename,
   askTarget,
   type Place,
@@ -77,6 +78,7 @@ const SelectionBar = (props: {
           onClick: () => askTarget("move", place, names)
         }),
         action({ text: "Copy…", class: "ghost", onClick: () => askTarget("copy", place, names) }),
+        action({ text: "Pack…", class: "ghost", onClick: () => askPack(place, names) }),
         action({
           text: "Permissions…",
           class: "ghost",

@@ -3,6 +3,8 @@ import { useEffect, useState } from "preact/hooks"
 import { type Failure, get, getBytes, type Reply, request, segment } from "../../api/http.ts"
 import type { FileEntry, FileMatch, Operation } from "../../api/types.ts"
 import { counted } from "../../dom/format.ts"
+import { done, failed } from "../../state/notices.ts"
+import { ended } from "../../state/operations.ts"
 
 /** The largest file that the editor opens, in bytes. */
 export const LARGEST = 1024 * 1024
@@ -105,27 +107,31 @@ export const writeText = (id: string, path: string, text: string, tag?: string):
 export const searchFiles = (id: string, query: Query): Promise<Reply<ReadonlyArray<FileMatch>>> =>
   get(filesRoute(id, "/search", query))
 
-const isOperation = (made: Outcomes | Operation): made is Operation => "server_id" in made
-
 type Outcomes = Readonly<Record<string, { readonly detail?: string; readonly hint?: string }>>
 
-/** Waits for the end of an operation. The page may be left meanwhile: the operation goes on. */
-const ended = async (begun: Operation): Promise<Reply<unknown>> => {
-  let now = begun
-  while (now.state === "queued" || now.state === "running") {
-    const reply = await request<Operation>("GET", `/api/operations/${segment(begun.id)}`, {
-      headers: { prefer: "wait=30" }
-    })
-    if (!reply.ok) return reply
-    now = reply.body
-  }
-  const detail = now.reason ?? `The operation is ${now.state}.`
-  return now.state === "done"
-    ? { ok: true, code: 200, body: now, headers: new Headers() }
-    : { ok: false, code: 409, detail, hint: "" }
+const isOperation = (made: unknown): made is Operation =>
+  typeof made === "object" && made !== null && "server_id" in made
+
+/** Says that a change is made, or that it is not: at once, or once its operation has ended. */
+export const tellChange = async (
+  body: unknown,
+  texts: { readonly fine: string; readonly refused: string },
+  onChanged: () => void
+): Promise<void> => {
+  if (isOperation(body)) {
+    done("An operation has begun", "Operations, at the top of the page, has its progress.")
+    const { reason = "It was cancelled.", state } = await ended(body)
+    if (state === "done") done(texts.fine)
+    else failed(texts.refused, { detail: reason, hint: "" })
+  } else done(texts.fine)
+  onChanged()
 }
 
-/** Changes files; some that were not changed are a failure. Many changes are an operation, whose end is awaited. */
+/** Packs files into an archive of the server. */
+export const packFiles = (id: string, paths: ReadonlyArray<string>, to: string): Promise<Reply<unknown>> =>
+  request("POST", filesRoute(id, "/pack"), { body: { paths, to } })
+
+/** Changes files; some that were not changed are a failure. Many changes are an operation. */
 export const changeFiles = async (
   id: string,
   route: "folder" | "move" | "copy" | "delete" | "mode",
@@ -134,7 +140,7 @@ export const changeFiles = async (
   const address = filesRoute(id, `/${route}`)
   const reply = await request<Outcomes | Operation>("POST", address, { body, timeout: LONG })
   if (!reply.ok) return reply
-  if (isOperation(reply.body)) return ended(reply.body)
+  if (isOperation(reply.body)) return reply
   const refused = Object.entries(reply.body).filter(([, { detail }]) => detail !== undefined)
   const [first] = refused
   if (first === undefined) return reply

@@ -7,9 +7,9 @@ import { counted, dateTime } from "../../dom/format.ts"
 import { Dialog, dialogActions, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { checkField, field, useForm } from "../../parts/form.tsx"
 import { copyable, copyButton, drawReply, fact } from "../../parts/parts.tsx"
-import { done, tell } from "../../state/notices.ts"
+import { done, failed } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
-import { changeFiles, pathIn, writeText } from "./fileApi.ts"
+import { changeFiles, packFiles, pathIn, tellChange, writeText } from "./fileApi.ts"
 
 const SftpDialog = ({ id }: { readonly id: string }): View => {
   const [reply, setReply] = useState<Reply<SftpLogin>>()
@@ -145,10 +145,13 @@ const TargetDialog = ({ kind, names, place: { id, onChanged, path } }: TargetPro
       title={`${title} ${shortOf(names)}`}
       button={title}
       onSubmit={submit}
-      onDone={() => {
-        done(`${past}: ${shortOf(names)}`)
-        onChanged()
-      }}
+      onDone={(body) =>
+        void tellChange(
+          body,
+          { fine: `${past}: ${shortOf(names)}`, refused: `Not ${past.toLowerCase()}: ${shortOf(names)}` },
+          onChanged
+        )
+      }
     >
       {inputs([field("text", "to", "To folder", "A path, such as /plugins/.")])}
       {checkField("Replace files that exist there", isReplacing, () =>
@@ -161,6 +164,39 @@ const TargetDialog = ({ kind, names, place: { id, onChanged, path } }: TargetPro
 export const askTarget = (kind: TargetProps["kind"], place: Place, names: ReadonlyArray<string>): void =>
   openDialog(<TargetDialog kind={kind} place={place} names={names} />)
 
+const ARCHIVES = [".zip", ".tar.zst", ".tar.gz", ".tar"]
+
+const PackDialog = ({ names, place: { id, onChanged, path } }: Omit<TargetProps, "kind">): View => {
+  const first = names.length === 1 ? names[0] : undefined
+  const { inputs, texts } = useForm({ name: `${first ?? "files"}.zip` })
+  const text = texts.name ?? ""
+  const paths = names.map((one) => pathIn(path, one))
+  const isArchive = ARCHIVES.some((end) => text.endsWith(end))
+  return (
+    <FormDialog
+      title={`Pack ${shortOf(names)}`}
+      button="Pack"
+      whyNot={whyNoName(text) ?? (isArchive ? undefined : `End the name with ${ARCHIVES.join(", ")}.`)}
+      onSubmit={() => packFiles(id, paths, pathIn(path, text))}
+      onDone={(body) =>
+        void tellChange(body, { fine: `Packed: ${text}`, refused: `Not packed: ${text}` }, onChanged)
+      }
+    >
+      {inputs([
+        field(
+          "text",
+          "name",
+          "Archive",
+          `In this folder. The name decides the format: ${ARCHIVES.join(", ")}.`
+        )
+      ])}
+    </FormDialog>
+  )
+}
+
+export const askPack = (place: Place, names: ReadonlyArray<string>): void =>
+  openDialog(<PackDialog place={place} names={names} />)
+
 /** Names that a question lists. */
 const MOST = 50
 
@@ -168,12 +204,13 @@ export const askDelete = (place: Place, entries: ReadonlyArray<FileEntry>): void
   const { id, onChanged, path } = place
   const names = entries.map((entry) => entry.name)
   const paths = names.map((one) => pathIn(path, one))
-  const remove = () =>
-    tell(
-      changeFiles(id, "delete", { paths }),
-      `Deleted: ${shortOf(names)}`,
-      `${shortOf(names)} not deleted`
-    ).then(onChanged)
+  const refused = `${shortOf(names)} not deleted`
+  const remove = async () => {
+    const reply = await changeFiles(id, "delete", { paths })
+    if (reply.ok) return tellChange(reply.body, { fine: `Deleted: ${shortOf(names)}`, refused }, onChanged)
+    failed(refused, reply)
+    onChanged()
+  }
   openDialog(
     <Dialog title={names.length === 1 ? `Delete ${names[0]}?` : `Delete ${names.length} entries?`}>
       <p>This cannot be undone. Folders are deleted with all that is in them.</p>
@@ -202,10 +239,13 @@ const ModeDialog = (props: { readonly place: Place; readonly entries: ReadonlyAr
       onSubmit={() =>
         changeFiles(id, "mode", { paths: names.map((one) => pathIn(path, one)), mode: texts.mode ?? "" })
       }
-      onDone={() => {
-        done(`Permissions set: ${shortOf(names)}`)
-        onChanged()
-      }}
+      onDone={(body) =>
+        void tellChange(
+          body,
+          { fine: `Permissions set: ${shortOf(names)}`, refused: `Permissions not set: ${shortOf(names)}` },
+          onChanged
+        )
+      }
     >
       {inputs([field("text", "mode", "Mode", "Octal digits, such as 0644 for files or 0755 for programs.")])}
     </FormDialog>

@@ -1,0 +1,90 @@
+/** The operations that the key may see, and their changes (spec 11). Those that have ended stay for a day. */
+import { effect, signal } from "@preact/signals"
+import { get, request, segment } from "../api/http.ts"
+import type { Operation } from "../api/types.ts"
+import { bytes, count } from "../dom/format.ts"
+import { connection, onEvent } from "./live.ts"
+import { announce, failed } from "./notices.ts"
+import { nameOf } from "./servers.ts"
+
+/** Operations that the page keeps. */
+const MOST = 50
+
+/** Newest first. */
+export const operations = signal<ReadonlyArray<Operation>>([])
+/** The ids of operations that the reader has cancelled, and that have not ended yet. */
+export const cancelling = signal<ReadonlySet<string>>(new Set())
+
+const titles: Readonly<Record<string, string>> = {
+  "files.change": "Change files",
+  "files.pack": "Pack files",
+  "files.unpack": "Unpack an archive"
+}
+
+export const titleOf = ({ kind }: Operation): string => titles[kind] ?? kind
+
+export const isUnfinished = ({ state }: Operation): boolean => state === "queued" || state === "running"
+
+/** Returns the figures in words; empty while they are unknown. */
+export const figuresOf = ({ progress }: Operation): string => {
+  if (progress === undefined) return ""
+  const { done, total, unit } = progress
+  const shown = unit === "bytes" ? bytes : count
+  return `${shown(done)}${total === 0 ? "" : ` of ${shown(total)}`}${unit === "files" ? " files" : ""}`
+}
+
+const waiting = new Map<string, (end: Operation) => void>()
+
+const put = (operation: Operation): void => {
+  const before = operations.value.find(({ id }) => id === operation.id)
+  // Figures may arrive after the end.
+  if (before !== undefined && !isUnfinished(before)) return
+  const others = operations.value.filter(({ id }) => id !== operation.id)
+  operations.value = [operation, ...others]
+    .toSorted((one, other) => (one.created_at < other.created_at ? 1 : -1))
+    .slice(0, MOST)
+  if (isUnfinished(operation)) return
+  cancelling.value = new Set([...cancelling.value].filter((id) => id !== operation.id))
+  if (before !== undefined)
+    announce(`${titleOf(operation)} of ${nameOf(operation.server_id)}: ${operation.state}`)
+  waiting.get(operation.id)?.(operation)
+  waiting.delete(operation.id)
+}
+
+const load = async (): Promise<void> => {
+  const reply = await get<ReadonlyArray<Operation>>(`/api/operations?limit=${MOST}`)
+  if (reply.ok) for (const operation of reply.body.toReversed()) put(operation)
+}
+
+/** Reads the operations whenever the stream has begun again, and follows their changes. */
+export const followOperations = (): (() => void) => {
+  const forget = onEvent(({ Data, Topic }) => {
+    if (Topic === "operation") put(Data.payload)
+  })
+  const end = effect(() => {
+    if (connection.value.state === "live") void load()
+  })
+  return () => {
+    forget()
+    end()
+    waiting.clear()
+    operations.value = []
+  }
+}
+
+/** Returns an operation once it has ended. */
+export const ended = (begun: Operation): Promise<Operation> => {
+  put(begun)
+  const known = operations.value.find(({ id }) => id === begun.id) ?? begun
+  return isUnfinished(known)
+    ? new Promise((resolve) => waiting.set(begun.id, resolve))
+    : Promise.resolve(known)
+}
+
+export const cancelOperation = async (operation: Operation): Promise<void> => {
+  cancelling.value = new Set([...cancelling.value, operation.id])
+  const reply = await request<Operation>("DELETE", `/api/operations/${segment(operation.id)}`)
+  if (reply.ok) return put(reply.body)
+  cancelling.value = new Set([...cancelling.value].filter((id) => id !== operation.id))
+  failed("Not cancelled", reply)
+}
