@@ -1,7 +1,8 @@
 /** Large files over connections that are cut, between a service and a daemon that are killed. */
 import { spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { get, type IncomingMessage } from "node:http"
+import { globSync, statSync } from "node:fs"
+import { get, type IncomingMessage, request } from "node:http"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -11,7 +12,7 @@ import { type Fault, restartable, tcpProxy } from "../support/faults/index.ts"
 import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { endLeftovers } from "../support/processes.ts"
 import { adminKey, requestTo, startService } from "../support/Service.ts"
-import { installed } from "../support/servers.ts"
+import { expectStatus, installed } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const MIB = 2 ** 20
@@ -136,5 +137,38 @@ describe("spec 10.3: a large file over connections that break", () => {
         assert.strictEqual(hash.digest("hex"), made.stdout.split(" ")[0])
       }).pipe(Effect.scoped),
     240_000
+  )
+
+  it.live(
+    "replaces nothing if the daemon is killed before the last byte, and leaves no temporary file",
+    () =>
+      Effect.gen(function* () {
+        const { api, daemon, id, nodeDir, path, ready, url } = yield* makeScene
+        const folder = join(nodeDir, "node/servers", id, "files")
+        yield* expectStatus(api, 201, "PUT", path("kept"), { raw: "the old file" })
+        const upload = request(`${url}${path("kept")}`, {
+          method: "PUT",
+          headers: { authorization, "content-length": 64 * MIB },
+          agent: false
+        })
+        const refused = Effect.callback<boolean>((resume) => {
+          upload.on("response", ({ statusCode = 0 }) => resume(Effect.succeed(statusCode >= 400)))
+          upload.on("error", () => resume(Effect.succeed(true)))
+        })
+        upload.write(Buffer.alloc(32 * MIB))
+        const temporary = () => globSync(join(folder, ".muster-*.tmp"))
+        yield* eventually(
+          () => temporary().some((name) => statSync(name).size > 16 * MIB),
+          (isWritten) => isWritten
+        )
+        yield* daemon.killed.inject
+        assert.isTrue(yield* refused)
+        assert.strictEqual(temporary().length, 1)
+        yield* daemon.killed.heal
+        yield* ready
+        assert.strictEqual((yield* expectStatus(api, 200, "GET", path("kept"))).text, "the old file")
+        assert.deepStrictEqual(temporary(), [])
+      }).pipe(Effect.scoped),
+    120_000
   )
 })

@@ -10,6 +10,7 @@ import { conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
 import type { Room } from "./room.ts"
 import type { Located, Place, Site } from "./Site.ts"
 import { copyInside, removeInside, walkInside } from "./trees.ts"
+import type { Staging, Unfinished } from "./Unfinished.ts"
 
 /** Entries of one copy, unless a task makes it: the server may add some after the count. */
 const MOST_COPIED = 2 * MOST_ENTRIES
@@ -18,19 +19,14 @@ const MOST_CHECKED = 200_000
 /** Opens anything without its contents; a link is opened itself. */
 const PATH_ONLY = 0o10000000 | constants.O_NOFOLLOW
 
-/** Names of an unfinished copy, and of what it replaces, beside the target. */
-export interface Staging {
-  readonly aside: Buffer
-  readonly old: Buffer
-}
-
 export interface Scene {
   readonly site: Site
   readonly room: Room
+  readonly unfinished: Unfinished
 }
 
 export interface ChangeScene extends Scene {
-  /** Default: new names. */
+  /** Default: new names, which are recorded as {@link Unfinished}. */
   readonly staging?: Staging
   /** Entries that one copy may have. Default: {@link MOST_COPIED}. */
   readonly mostCopied?: number
@@ -39,6 +35,12 @@ export interface ChangeScene extends Scene {
 }
 
 const newName = () => Buffer.from(temporaryName())
+
+const stagingFor = ({ staging, unfinished }: ChangeScene, path: string) => {
+  if (staging !== undefined) return Effect.succeed(staging)
+  const made: Staging = { aside: newName(), old: newName() }
+  return Effect.as(unfinished.record(path, made), made)
+}
 
 export const refuseFixed = (site: Site, path: string) => {
   const fixed = site.fixedWithin(path)
@@ -114,12 +116,14 @@ const setMode = Effect.fnUntraced(function* ({ site }: Scene, path: string, mode
   const stats = yield* io(place.path, () => handle.stat())
   if (stats.isSymbolicLink())
     return yield* conflict(place.path, "it is a symbolic link, which has no permissions")
+  if (stats.isFile() && stats.nlink > 1)
+    return yield* forbidden(place.path, "it has several names, and would change under all of them")
   yield* io(place.path, () => fs.chmod(`/proc/self/fd/${handle.fd}`, Number.parseInt(mode, 8)))
 })
 
 /** Puts an entry of the same folder in place of another, whose old tree is removed afterwards. */
 const putInPlace = Effect.fnUntraced(function* (
-  { staging }: ChangeScene,
+  scene: ChangeScene,
   path: string,
   from: Located,
   to: Located,
@@ -134,7 +138,7 @@ const putInPlace = Effect.fnUntraced(function* (
     const moved = yield* lstatIn(path, from.folder, from.name)
     if (Option.isSome(moved) && !moved.value.isDirectory()) return yield* rename(from, to)
   }
-  const old: Located = { folder: to.folder, name: staging?.old ?? newName() }
+  const old: Located = { folder: to.folder, name: (yield* stagingFor(scene, path)).old }
   yield* rename(to, old)
   yield* Effect.onError(rename(from, to), () => Effect.ignore(rename(old, to)))
   yield* removeInside(path, old)
@@ -148,10 +152,11 @@ const copyTo = Effect.fnUntraced(function* (
   replaces: boolean
 ) {
   const { from, to } = places
-  const { mostCopied = MOST_COPIED, onEntry = () => {}, room, site, staging } = scene
+  const { mostCopied = MOST_COPIED, onEntry = () => {}, room, site } = scene
   let entries = 0
   const take = yield* room.taking(site, to)
-  const aside: Located = { folder: at.to.folder, name: staging?.aside ?? newName() }
+  const staging = yield* stagingFor(scene, to.path)
+  const aside: Located = { folder: at.to.folder, name: staging.aside }
   yield* copyInside(from.path, at.from, aside, {
     take,
     check: (path) => {
@@ -165,7 +170,7 @@ const copyTo = Effect.fnUntraced(function* (
       return site.isHidden(path) ? forbidden(path, "callers may not read it") : Effect.void
     }
   }).pipe(
-    Effect.andThen(putInPlace(scene, to.path, aside, at.to, replaces)),
+    Effect.andThen(putInPlace({ ...scene, staging }, to.path, aside, at.to, replaces)),
     Effect.onError(() => Effect.ignore(removeInside(to.path, aside)))
   )
   yield* syncFolder(to.path, at.to.folder)
@@ -201,12 +206,11 @@ const transfer = Effect.fnUntraced(function* (
   )
 })
 
-/** Undoes what a killed daemon has left of a copy or move. Returns whether the change was half made. */
-export const undoStaging = (scene: ChangeScene, change: FileChange, { aside, old }: Staging) =>
+/** Undoes what a killed daemon has left of a write. Returns whether the write was half made. */
+export const undoWrite = ({ site }: Pick<Scene, "site">, given: string, { aside, old }: Staging) =>
   Effect.gen(function* () {
-    if (change.kind !== "copy" && change.kind !== "move") return false
-    const { path, ...place } = yield* scene.site.writable(change.path)
-    const { folder, name } = yield* scene.site.parent({ path, ...place })
+    const { path, ...place } = yield* site.writable(given)
+    const { folder, name } = yield* site.parent({ path, ...place })
     const isThere = (one: Buffer) => Effect.map(lstatIn(path, folder, one), Option.isSome)
     const wasHalf = yield* isThere(aside)
     if (yield* isThere(old)) {
@@ -220,6 +224,12 @@ export const undoStaging = (scene: ChangeScene, change: FileChange, { aside, old
     // Nothing can be there.
     Effect.catchTag("FileRefused", () => Effect.succeed(false))
   )
+
+/** As {@link undoWrite}, of a change: only copies and moves can be half made. */
+export const undoStaging = (scene: Scene, change: FileChange, staging: Staging) =>
+  change.kind === "copy" || change.kind === "move"
+    ? undoWrite(scene, change.path, staging)
+    : Effect.succeed(false)
 
 class Large extends Data.TaggedError("Large") {}
 

@@ -24,6 +24,7 @@ import { etagOf } from "./entries.ts"
 import { type AccessError, conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
 import type { Room } from "./room.ts"
 import type { Located, Place, Site } from "./Site.ts"
+import type { Unfinished } from "./Unfinished.ts"
 
 /** Bytes that are read at a time. */
 const CHUNK = 256 * 1024
@@ -107,11 +108,7 @@ const checkTarget = (path: string, request: WriteFile, there: BigIntStats | unde
 }
 
 /** Makes a temporary file in a folder, which is removed at the end of the scope unless it is renamed. */
-export const temporaryIn = Effect.fnUntraced(function* (
-  path: string,
-  folder: fs.FileHandle,
-  name: Name = temporaryName()
-) {
+const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHandle, name: Name) {
   let isRenamed = false
   const handle = yield* open(path, within(folder, name), CREATE, 0o600)
   yield* atScopeEnd(() =>
@@ -183,7 +180,17 @@ const gathered = Effect.fnUntraced(function* <E>(
 
 /** Writes a file beside its target, and replaces the target once the last byte is on disk. `aside`: its name until then. */
 export const writeContents = (
-  { aside, room, site }: { readonly site: Site; readonly room: Room; readonly aside?: Name },
+  {
+    aside: staged,
+    room,
+    site,
+    unfinished
+  }: {
+    readonly site: Site
+    readonly room: Room
+    readonly unfinished: Unfinished
+    readonly aside?: Buffer
+  },
   request: WriteFile,
   bytes: Stream.Stream<Uint8Array, AccessError>
 ) =>
@@ -197,6 +204,9 @@ export const writeContents = (
     yield* checkTarget(path, request, before)
     yield* room.fits(site, place, request.size ?? 0)
     yield* take(0, 1)
+    const aside = staged ?? Buffer.from(temporaryName())
+    // A staged name is in the record of a task.
+    if (staged === undefined) yield* unfinished.record(path, { aside, old: Buffer.from(temporaryName()) })
     const { handle, renameTo } = yield* temporaryIn(path, target.folder, aside)
     const hash = createHash("sha256")
     let unflushed = 0

@@ -14,7 +14,7 @@ import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { archiveOf } from "./archive.ts"
-import { applyChange, isLarge, type Scene } from "./changes.ts"
+import { applyChange, isLarge, type Scene, undoWrite } from "./changes.ts"
 import { readContents, writeContents } from "./contents.ts"
 import { differences } from "./diff.ts"
 import { listFolder, statEntry } from "./entries.ts"
@@ -24,6 +24,7 @@ import { Site } from "./Site.ts"
 import { searchFiles } from "./search.ts"
 import { openSession } from "./session.ts"
 import type { Tasks } from "./tasks.ts"
+import { Unfinished } from "./Unfinished.ts"
 
 /** Longest wait for bytes of a file that is written. */
 const STALLED = "60 seconds"
@@ -69,12 +70,29 @@ export interface AccessParts {
 }
 
 export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles => {
-  const rooms = new WeakMap<Instance, Room>()
-  const roomOf = (instance: Instance): Room => {
-    const room = rooms.get(instance) ?? new Room(files)
-    rooms.set(instance, room)
-    return room
+  const kept = new WeakMap<Instance, Pick<Scene, "room" | "unfinished">>()
+  const keptOf = (instance: Instance) => {
+    const known = kept.get(instance)
+    if (known !== undefined) return known
+    const made = { room: new Room(files), unfinished: new Unfinished(instance.folder) }
+    kept.set(instance, made)
+    return made
   }
+
+  const makeScene = Effect.fnUntraced(function* (instance: Instance) {
+    const site = yield* makeSite(files, instance)
+    const scene: Scene = { site, ...keptOf(instance) }
+    yield* scene.unfinished
+      .undone((path, staging) => undoWrite(scene, path, staging))
+      .pipe(
+        Effect.catch((error) =>
+          Effect.logWarning(
+            `an unfinished write was not undone: ${"detail" in error ? error.detail : error._tag}`
+          )
+        )
+      )
+    return scene
+  })
 
   /** Runs an access to the files of a server. */
   const use = <A>(
@@ -84,8 +102,10 @@ export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles 
   ): Effect.Effect<A, FileError> =>
     Effect.gen(function* () {
       const instance = yield* instances.get(id)
-      const scene = Effect.map(makeSite(files, instance), (site) => ({ site, room: roomOf(instance) }))
-      return yield* instance.accesses.run(() => whyClosed(instance), Effect.flatMap(scene, access))
+      return yield* instance.accesses.run(
+        () => whyClosed(instance),
+        Effect.flatMap(makeScene(instance), access)
+      )
     }).pipe(Effect.mapError(toFileError(path)))
 
   const stream = (

@@ -11,8 +11,9 @@ import { OperationProgress } from "../../contract/domain/Operation.ts"
 import { type IoError, io, listFolder, orMissing, readText } from "../disk/fsio.ts"
 import { temporaryName } from "../disk/safePath.ts"
 import type { Instance } from "../instances/Instance.ts"
-import type { ChangeScene, Staging } from "./changes.ts"
+import type { ChangeScene } from "./changes.ts"
 import type { AccessError } from "./refused.ts"
+import type { Staging } from "./Unfinished.ts"
 
 /** Records that the folder of a server keeps. */
 const MOST_KEPT = 64

@@ -1,7 +1,17 @@
 import { execFileSync } from "node:child_process"
-import { existsSync, linkSync, readdirSync, readFileSync, statSync, utimesSync } from "node:fs"
+import {
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync
+} from "node:fs"
 import { createServer } from "node:net"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { Accesses } from "../../../src/daemon/instances/Accesses.ts"
@@ -61,18 +71,72 @@ for (const [name, place] of Object.entries(places)) {
         }).pipe(Effect.scoped)
     )
 
-    it.live("what a killed daemon has left is hidden, and removed with a later listing", () =>
+    it.live("what a killed daemon has left of a write is removed before the next access", () =>
       Effect.gen(function* () {
         const { folder, names, read } = yield* filesOf(place)
-        const remnant = ".muster-00000000-0000-0000-0000-000000000000.tmp"
-        put(folder, remnant, "half")
-        assert.notInclude(yield* names("/"), remnant)
-        assert.isTrue(existsSync(join(folder, remnant)))
-        assert.match(yield* refusalOf(read(`/${remnant}`)), /^404 /)
-        utimesSync(join(folder, remnant), 1_700_000_000, 1_700_000_000)
-        yield* names("/")
-        assert.isFalse(existsSync(join(folder, remnant)))
+        const left = (number: number) => `.muster-00000000-0000-4000-8000-00000000000${number}.tmp`
+        const writes = join(dirname(folder), "writes")
+        const leave = (path: string, aside: number, old: number) => {
+          const text = JSON.stringify({ path, aside: left(aside), old: left(old) })
+          writeFileSync(join(writes, `${aside}.json`), text)
+        }
+        mkdirSync(writes)
+        mkdirSync(join(folder, "sub"))
+        put(folder, `sub/${left(1)}`, "half a file")
+        leave("/sub/written", 1, 2)
+        mkdirSync(join(folder, left(3)))
+        put(folder, `${left(3)}/half`, "half a copy")
+        mkdirSync(join(folder, left(4)))
+        put(folder, `${left(4)}/kept`, "replaced by the copy")
+        leave("/copy", 3, 4)
+        writeFileSync(join(writes, "broken.json"), "{")
+        assert.notInclude(yield* names("/"), left(3))
+        assert.strictEqual(yield* read("/copy/kept"), "replaced by the copy")
+        assert.deepStrictEqual(temporaryFiles(folder), [])
+        assert.deepStrictEqual(readdirSync(writes), [])
       }).pipe(Effect.scoped)
+    )
+
+    it.live("permissions of a file with several names are not changed", () =>
+      Effect.gen(function* () {
+        const { change, folder } = yield* filesOf(place)
+        put(folder, "first", "first")
+        linkSync(join(folder, "first"), join(folder, "second"))
+        assert.deepStrictEqual(
+          statusesOf(yield* change({ kind: "mode", path: "/second", mode: "0600" })),
+          [403]
+        )
+        assert.strictEqual(statSync(join(folder, "first")).mode & 0o777, 0o644)
+      }).pipe(Effect.scoped)
+    )
+
+    it.live("files without blocks count by the blocks that they have", () =>
+      Effect.gen(function* () {
+        const { change, files, folder, id, write } = yield* filesOf(place, { limits: { disk_space: 3 } })
+        put(folder, "sparse", "")
+        truncateSync(join(folder, "sparse"), 1_000_000_000)
+        yield* write("/fits", "fits")
+        const outcomes = yield* change({ kind: "copy", from: "/sparse", path: "/copy" })
+        assert.deepStrictEqual(statusesOf(outcomes), [507])
+        assert.deepStrictEqual(temporaryFiles(folder), [])
+        yield* files.write(id, { path: "/two" }, Stream.make(new Uint8Array(2_000_000)))
+      }).pipe(Effect.scoped)
+    )
+
+    it.live(
+      "what a killed daemon has left without a record is hidden, and removed with a later listing",
+      () =>
+        Effect.gen(function* () {
+          const { folder, names, read } = yield* filesOf(place)
+          const remnant = ".muster-00000000-0000-0000-0000-000000000000.tmp"
+          put(folder, remnant, "half")
+          assert.notInclude(yield* names("/"), remnant)
+          assert.isTrue(existsSync(join(folder, remnant)))
+          assert.match(yield* refusalOf(read(`/${remnant}`)), /^404 /)
+          utimesSync(join(folder, remnant), 1_700_000_000, 1_700_000_000)
+          yield* names("/")
+          assert.isFalse(existsSync(join(folder, remnant)))
+        }).pipe(Effect.scoped)
     )
   })
 

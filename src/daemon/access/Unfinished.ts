@@ -1,0 +1,71 @@
+/**
+ * The writes of callers that are in progress, each with a record in the folder `writes` beside `server.json`: the access
+ * after a restart of the daemon removes what an unfinished write has left (spec 10.5).
+ */
+import { randomUUID } from "node:crypto"
+import * as sync from "node:fs"
+import { join } from "node:path"
+import { Effect, Exit, Option, Schema, Semaphore } from "effect"
+import { atScopeEnd } from "../../shared/work/inScope.ts"
+import { type IoError, ioSync, listFolderSync, makeClosedFolder } from "../disk/fsio.ts"
+
+/** Names of an unfinished file or copy, and of what it replaces, beside the target. */
+export interface Staging {
+  readonly aside: Buffer
+  readonly old: Buffer
+}
+
+const Record = Schema.Struct({ path: Schema.String, aside: Schema.String, old: Schema.String })
+const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Record))
+
+/** The unfinished writes of one server. */
+export class Unfinished {
+  readonly #folder: string
+  /** Records of writes that run. */
+  readonly #running = new Set<string>()
+  readonly #undoing = Semaphore.makeUnsafe(1)
+  /** Whether an earlier daemon, or a write that was interrupted, may have left a record. */
+  #isLeft = true
+
+  constructor(folder: string) {
+    this.#folder = join(folder, "writes")
+  }
+
+  /** Records a write until the end of the scope. The record of a write that fails stays for {@link undone}. */
+  readonly record = (path: string, { aside, old }: Staging) =>
+    Effect.uninterruptible(
+      Effect.gen({ self: this }, function* () {
+        const name = `${randomUUID()}.json`
+        const file = join(this.#folder, name)
+        const text = JSON.stringify({ path, aside: aside.toString(), old: old.toString() })
+        yield* makeClosedFolder(this.#folder)
+        yield* ioSync(path, () => sync.writeFileSync(file, text, { mode: 0o600 }))
+        this.#running.add(name)
+        yield* atScopeEnd((exit) => {
+          this.#running.delete(name)
+          if (Exit.isSuccess(exit))
+            return Effect.ignore(ioSync("remove the record", () => sync.unlinkSync(file)))
+          this.#isLeft = true
+          return Effect.void
+        })
+      })
+    )
+
+  /** Undoes the writes that were left, before the access that follows. */
+  readonly undone = <E>(undo: (path: string, staging: Staging) => Effect.Effect<unknown, E | IoError>) =>
+    this.#undoing.withPermit(
+      Effect.gen({ self: this }, function* () {
+        if (!this.#isLeft) return
+        this.#isLeft = false
+        for (const name of yield* listFolderSync(this.#folder)) {
+          if (this.#running.has(name)) continue
+          const file = join(this.#folder, name)
+          const text = yield* ioSync("read the record", () => sync.readFileSync(file, "utf8"))
+          const left = Option.getOrUndefined(decode(text))
+          if (left !== undefined)
+            yield* undo(left.path, { aside: Buffer.from(left.aside), old: Buffer.from(left.old) })
+          yield* ioSync("remove the record", () => sync.rmSync(file, { force: true }))
+        }
+      })
+    )
+}
