@@ -82,8 +82,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
   const old = new Map<string, Array<Report>>()
   const active = new Set<string>()
   const chance = (percent: number | undefined) => (random?.below(100) ?? 100) < (percent ?? 0)
-  const addresses = options.control.map((url) => requestTo(url, key))
-  const several = addresses.length > 1
+  const several = options.control.length > 1
   let turn = 0
   let bootScope = yield* Scope.fork(scope)
   let url = ""
@@ -98,12 +97,12 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
       if (messageFaults.delay !== undefined && random !== undefined)
         yield* Effect.sleep(random.below(messageFaults.delay + 1))
       if (!cable.isOpen() || chance(messageFaults.requestLost)) return yield* Effect.fail(new Lost())
+      // A test may replace the addresses.
+      const { control } = options
       const to =
-        addresses[
-          random !== undefined && several ? random.below(addresses.length) : turn++ % addresses.length
-        ]
+        control[random !== undefined && several ? random.below(control.length) : turn++ % control.length]
       if (to === undefined) return yield* new ServiceFailed({ message: "no address of a control plane" })
-      const one = to("POST", `/api/nodes/${id}${path}`, { body }).pipe(
+      const one = requestTo(to, key)("POST", `/api/nodes/${id}${path}`, { body }).pipe(
         Effect.timeoutOrElse({ duration: RESPONSE_TIMEOUT, orElse: () => Effect.fail(new Lost()) })
       )
       if (chance(messageFaults.repeated)) yield* Effect.forkIn(Effect.ignore(one), bootScope)
@@ -246,7 +245,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     }),
     /** Sends a message without injected faults. */
     post: (path: string, body?: unknown) =>
-      (addresses[0] ?? requestTo("", key))(
+      requestTo(options.control[0] ?? "", key)(
         "POST",
         `/api/nodes/${id}${path}`,
         body === undefined ? {} : { body }
