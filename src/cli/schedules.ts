@@ -1,14 +1,15 @@
-import { Console, Effect } from "effect"
+import { Console, Effect, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { CreateSchedule } from "../contract/api/SchedulesGroup.ts"
-import type {
-  RunState,
-  Schedule,
-  SchedulePlan,
-  ScheduleRun,
+import {
+  type RunState,
+  type Schedule,
+  type SchedulePlan,
+  type ScheduleRun,
   ScheduleStep
 } from "../contract/domain/Schedule.ts"
 import { labelConditions } from "../contract/domain/Selector.ts"
+import { readStep, readWarning, STEP_FORMS, stepText } from "../dashboard/dom/stepText.ts"
 import {
   command,
   given,
@@ -32,7 +33,6 @@ import {
   printOne,
   wide
 } from "./shared/output.ts"
-import { NOTICES, STEP_FORMS, stepOf, stepText, warningOf } from "./shared/scheduleSteps.ts"
 import { confirm, yesFlag } from "./shared/terminal.ts"
 import { secondsFlag } from "./shared/times.ts"
 
@@ -40,6 +40,12 @@ const scheduleArgument = Argument.String("schedule").pipe(Argument.withDescripti
 const cronArgument = Argument.String("cron").pipe(
   Argument.withDescription("Minute, hour, day of month, month, day of week, such as `0 4 * * *`")
 )
+
+const decodeStep = Schema.decodeUnknownEffect(ScheduleStep)
+
+/** Checks a step that has been read from a text. */
+const checked = (step: unknown, text: string) =>
+  Effect.catchTag(decodeStep(step), "SchemaError", () => wrongUsage(`${text} is no step. ${STEP_FORMS}`))
 
 const colors = {
   running: "yellow",
@@ -194,7 +200,7 @@ const create = command("create", {
   },
   *run({ cron, name, step, ...input }) {
     if (step.length === 0) return yield* wrongUsage(`Give at least one --step. ${STEP_FORMS}`)
-    const steps = yield* Effect.forEach(step, stepOf)
+    const steps = yield* Effect.forEach(step, (text) => checked(readStep(text), `--step ${text}`))
     yield* createOrPlan(input, yield* bodyOf(input, { name, cron, steps }))
   }
 })
@@ -215,7 +221,7 @@ const restart = command("restart", {
       Flag.withDescription("Name of the schedule; default restart"),
       Flag.withDefault("restart")
     ),
-    warn: textFlag("warn", NOTICES),
+    warn: textFlag("warn", "Times before the restart at which players are warned, such as 10m,1m,10s"),
     line: Flag.String("line").pipe(
       Flag.withDescription("The line that warns players; {{left}} is the time that is left"),
       Flag.withDefault("say Restart in {{left}}")
@@ -223,7 +229,10 @@ const restart = command("restart", {
     ...settings
   },
   *run({ cron, line, name, warn, ...input }) {
-    const warning = warn._tag === "None" ? [] : [yield* warningOf(`${warn.value}:${line}`)]
+    const warning =
+      warn._tag === "None"
+        ? []
+        : [yield* checked(readWarning(`${warn.value}:${line}`), `--warn ${warn.value}`)]
     const steps = [...warning, { power: "restart" as const }]
     const body = yield* bodyOf(input, { name, cron, steps })
     yield* createOrPlan(input, { ...body, only_if: { status: "running" } })

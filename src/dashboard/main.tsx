@@ -13,6 +13,7 @@ import { EventsPage } from "./pages/EventsPage.tsx"
 import { cancel as cancelUploads } from "./pages/files/uploads.ts"
 import { NodesPage } from "./pages/NodesPage.tsx"
 import { RolloutsPage } from "./pages/rollouts/RolloutsPage.tsx"
+import { SchedulesPage } from "./pages/schedules/SchedulesPage.tsx"
 import { ServerPage } from "./pages/server/ServerPage.tsx"
 import { ServersPage } from "./pages/servers/ServersPage.tsx"
 import { connect, disconnect } from "./state/live.ts"
@@ -30,6 +31,8 @@ const Page = (): View => {
       return <ServerPage key={shown.id} {...shown} />
     case "rollouts":
       return <RolloutsPage />
+    case "schedules":
+      return <SchedulesPage />
     case "keys":
     case "quotas":
     case "webhooks":

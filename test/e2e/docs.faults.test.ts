@@ -289,7 +289,10 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
         assert.include(output, "Problem: no server matches the selector today")
         assert.match(output, /^ID +NAME +CRON +TIMEZONE +SERVERS +NEXT +LAST\n\S+ +restart +0 4 \* \* \* /m)
         const made = yield* run(printed("docs/schedules.md", "create"), service)
-        assert.match(made, /^steps: +warn 5m0s; stop; wait for offline, 2m0s; upgrade; start;/m)
+        assert.match(
+          made,
+          /^steps: +warn=5m,1m:say Upgrade in \{\{left\}\}; power=stop; wait-for=offline:2m; upgrade; power=start;/m
+        )
         const id = /^id: +(\S+)$/m.exec(made)?.[1] ?? ""
         const runs = yield* run(printed("docs/schedules.md", "runs"), {
           folder: service.folder,

@@ -8,10 +8,7 @@ import { dashboardBundle } from "./dashboardBundle.ts"
 import { HTML, page, pageHeaders, policyOf } from "./html.ts"
 
 /** The folder of the browser's code: beside the bundle of the service the bundle of the dashboard, else its sources. */
-const folder = resolve(
-  import.meta.dirname,
-  import.meta.url.endsWith(".ts") ? "../../dashboard" : "../dashboard"
-)
+const folder = resolve(import.meta.dirname, `${import.meta.url.endsWith(".ts") ? "../" : ""}../dashboard`)
 
 /** The path below which the browser finds the files. */
 const ASSETS = "/dashboard/assets"
@@ -21,6 +18,7 @@ const PAGES = [
   "/dashboard",
   "/dashboard/nodes",
   "/dashboard/rollouts",
+  "/dashboard/schedules",
   "/dashboard/events",
   "/dashboard/keys",
   "/dashboard/quotas",

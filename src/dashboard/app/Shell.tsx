@@ -35,6 +35,7 @@ const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArr
   ["Servers", listAddress, "servers", ["servers", "server", "new"]],
   ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
   ["Rollouts", () => addressOf.rollouts, "layers", ["rollouts"]],
+  ["Schedules", () => addressOf.schedules, "clock", ["schedules"]],
   ["Events", () => addressOf.events(), "events", ["events"]],
   ["Admin", () => addressOf.keys, "gear", ["keys", "quotas", "webhooks", "settings"]]
 ]

@@ -13,6 +13,7 @@ const listed: ReadonlyArray<readonly [ReadonlyArray<string>, string]> = [
   [["G", "S"], "Show servers"],
   [["G", "N"], "Show nodes"],
   [["G", "R"], "Show rollouts"],
+  [["G", "C"], "Show schedules"],
   [["G", "E"], "Show events"],
   [["G", "K"], "Show keys"],
   [["G", "W"], "Show webhooks"],
@@ -45,6 +46,7 @@ const places: Readonly<Record<string, () => string>> = {
   s: listAddress,
   n: () => addressOf.nodes,
   r: () => addressOf.rollouts,
+  c: () => addressOf.schedules,
   e: () => addressOf.events(),
   k: () => addressOf.keys,
   w: () => addressOf.webhooks

@@ -2,6 +2,7 @@ import type { View } from "./el.ts"
 
 const paths = {
   check: "M3.5 8.5l3 3 6-7",
+  clock: "M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2zM8 4.8V8l2.4 1.6",
   close: "M4 4l8 8M12 4l-8 8",
   copy: "M5.5 5.5v-3h8v8h-3M2.5 5.5h8v8h-8z",
   crash: "M8 2.5l6 11H2zM8 6.5v3.2M8 11.6v.1",

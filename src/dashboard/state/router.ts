@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals"
 
 /** Pages whose address has no parts. */
-const plain = ["nodes", "rollouts", "keys", "quotas", "webhooks", "settings", "new"] as const
+const plain = ["nodes", "rollouts", "schedules", "keys", "quotas", "webhooks", "settings", "new"] as const
 
 /** The part of the page of a server: its tab and, of the tab Files, a path. The paths of folders end with a slash. */
 export interface Place {
@@ -50,6 +50,7 @@ export const titles = {
   servers: "Servers",
   nodes: "Nodes",
   rollouts: "Rollouts",
+  schedules: "Schedules",
   events: "Events",
   keys: "Keys",
   quotas: "Quotas",
@@ -118,6 +119,7 @@ export const addressOf = {
     `${BASE}/servers/${encodeURIComponent(id)}#files${path.split("/").map(encodeURIComponent).join("/")}${line === undefined ? "" : `?line=${line}`}`,
   nodes: `${BASE}/nodes`,
   rollouts: `${BASE}/rollouts`,
+  schedules: `${BASE}/schedules`,
   keys: `${BASE}/keys`,
   quotas: `${BASE}/quotas`,
   webhooks: `${BASE}/webhooks`,

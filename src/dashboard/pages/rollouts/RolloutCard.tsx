@@ -123,7 +123,7 @@ const Failures = ({ failed: first, failed_total }: Rollout): View => (
   </details>
 )
 
-const selectedBy = ({ blueprint_id, ids, labels = [], node_id, status }: Selector): string =>
+export const selectedBy = ({ blueprint_id, ids, labels = [], node_id, status }: Selector): string =>
   [
     blueprint_id !== undefined && `blueprint ${blueprint_id}`,
     node_id !== undefined && `node ${node_id}`,

@@ -1,0 +1,217 @@
+import { request, segment, useReply } from "../../api/http.ts"
+import type { Schedule, SchedulePlan, Selector } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { counted, labelText } from "../../dom/format.ts"
+import { readStep, stepText } from "../../dom/stepText.ts"
+import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { bodyOf, field, type Texts, useForm } from "../../parts/form.tsx"
+import { drawReply } from "../../parts/parts.tsx"
+import { done } from "../../state/notices.ts"
+import { bothTimes } from "./bothTimes.tsx"
+
+const identity = [
+  field("text", "name", "Name"),
+  field("text", "cron", "Times", "Minute, hour, day of month, month, day of week: 0 4 * * MON"),
+  field("text", "timezone", "Time zone", "A name such as Europe/Berlin.")
+]
+
+const servers = [
+  field("text", "server_id", "Server", "The id of one server. Empty: those below."),
+  field("text", "blueprint_id", "Blueprint", "Its servers. Empty: of all blueprints."),
+  field("pairs", "labels", "Labels", "Servers with them, one key=value a line.")
+]
+
+const steps = [
+  field(
+    "pairs",
+    "steps",
+    "Steps",
+    "One a line: warn=10m,1m:say Restart in {{left}} · power=restart · command=say hi · wait=60s · wait-for=running:2m · upgrade · webhook=ID"
+  )
+]
+
+const settings = [
+  field("number", "max_parallel", "Servers at a time", "1 to 50."),
+  field("number", "stagger", "Seconds between two servers"),
+  field("choice", "only_if", "Servers", "", {
+    choices: [
+      ["", "In any state"],
+      ["running", "Only those that run"],
+      ["offline", "Only those that are offline"]
+    ]
+  }),
+  field("choice", "on_failure", "After a failed step", "", {
+    choices: [
+      ["stop", "End the steps of this server"],
+      ["continue", "Continue with the next step"]
+    ]
+  }),
+  field("choice", "overlap", "While the run before runs", "", {
+    choices: [
+      ["skip", "Skip the time"],
+      ["queue", "Run after it"]
+    ]
+  }),
+  field("choice", "missed", "After a pause of the service", "", {
+    choices: [
+      ["skip", "Skip missed times"],
+      ["run", "Run the last missed time once"]
+    ]
+  }),
+  field("number", "catch_up", "Seconds for a missed time", "Later, it is not run any more.")
+]
+
+const labelLines = ({ labels = [] }: Selector): string =>
+  (Array.isArray(labels)
+    ? labels
+    : Object.entries(labels).map(([name, value]) => labelText(name, value))
+  ).join("\n")
+
+const textsOf = (schedule: Schedule): Texts => ({
+  ...{ name: schedule.name, cron: schedule.cron, timezone: schedule.timezone },
+  server_id: schedule.server_id ?? "",
+  blueprint_id: schedule.selector?.blueprint_id ?? "",
+  labels: labelLines(schedule.selector ?? {}),
+  steps: schedule.steps.map(stepText).join("\n"),
+  max_parallel: String(schedule.max_parallel),
+  stagger: String(schedule.stagger),
+  only_if: schedule.only_if?.status ?? "",
+  ...{ on_failure: schedule.on_failure, overlap: schedule.overlap, missed: schedule.missed },
+  catch_up: String(schedule.catch_up)
+})
+
+const fresh: Texts = {
+  timezone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+  steps: "warn=10m,1m,10s:say Restart in {{left}}\npower=restart",
+  ...{ max_parallel: "5", stagger: "0", only_if: "running", on_failure: "stop", overlap: "skip" },
+  ...{ missed: "skip", catch_up: "3600" }
+}
+
+const linesOf = (text = ""): ReadonlyArray<string> =>
+  text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line !== "")
+
+/** Returns the servers of a form; the conditions of a selector that the form does not show stay. */
+const serversOf = (texts: Texts, before: Schedule | undefined) => {
+  const { blueprint_id = "", labels = "", server_id = "" } = texts
+  if (server_id.trim() !== "") return { server_id: server_id.trim() }
+  const { blueprint_id: _, labels: __, ...others } = before?.selector ?? {}
+  return {
+    selector: {
+      ...others,
+      ...(blueprint_id.trim() === "" ? {} : { blueprint_id: blueprint_id.trim() }),
+      ...(linesOf(labels).length === 0 ? {} : { labels: linesOf(labels) })
+    }
+  }
+}
+
+const bodyIn = (texts: Texts, before: Schedule | undefined): Record<string, unknown> => {
+  const { only_if = "", ...rest } = bodyOf(settings, texts)
+  const uptime = before?.only_if?.min_uptime
+  const condition = {
+    ...(only_if === "" ? {} : { status: only_if }),
+    ...(uptime === undefined ? {} : { min_uptime: uptime })
+  }
+  const hasCondition = Object.keys(condition).length > 0
+  return {
+    ...bodyOf(identity, texts),
+    ...serversOf(texts, before),
+    steps: linesOf(texts.steps).map(readStep),
+    ...rest,
+    ...(hasCondition ? { only_if: condition } : before?.only_if === undefined ? {} : { only_if: null })
+  }
+}
+
+/** Why a form cannot be sent yet. */
+const lackOf = (texts: Texts): string | undefined => {
+  const { blueprint_id = "", cron = "", labels = "", name = "", server_id = "", steps = "" } = texts
+  if (name.trim() === "") return "Enter a name first."
+  if (cron.trim() === "") return "Enter the times first."
+  if (`${server_id}${blueprint_id}${labels}`.trim() === "") return "Choose servers first."
+  const wrong = linesOf(steps).find((line) => readStep(line) === undefined)
+  if (wrong !== undefined) return `This line is no step: ${wrong}`
+  return linesOf(steps).length === 0 ? "Enter a step first." : undefined
+}
+
+const Plan = ({ plan, timezone }: { readonly plan: SchedulePlan; readonly timezone: string }): View => (
+  <div class="stack schedule-plan">
+    <p>
+      <strong>{counted(plan.servers_total, "server")}</strong>
+      {" today."}
+    </p>
+    {plan.problems.map((problem) => (
+      <p key={problem} class="note is-failed">
+        {problem}
+      </p>
+    ))}
+    <ol aria-label="Next times">
+      {plan.times.map(({ at, note }) => (
+        <li key={at}>
+          {bothTimes(at, timezone)}
+          {note !== undefined && <span class="note">{note}</span>}
+        </li>
+      ))}
+    </ol>
+  </div>
+)
+
+const ScheduleDialog = (props: {
+  readonly schedule?: Schedule
+  readonly onStored: (schedule: Schedule) => void
+}): View => {
+  const { onStored, schedule } = props
+  const { inputs, texts } = useForm(() => (schedule === undefined ? fresh : textsOf(schedule)))
+  const lack = lackOf(texts)
+  const body = bodyIn(texts, schedule)
+  const { only_if, ...others } = body
+  const sent = only_if === null ? others : body
+  const plan = useReply<SchedulePlan>(
+    lack === undefined
+      ? (signal) => request("POST", "/api/schedules?dry_run=true", { body: sent, signal })
+      : undefined,
+    [JSON.stringify(sent), lack],
+    { settle: 400, isOther: true }
+  )
+  return (
+    <FormDialog<Schedule>
+      title={schedule === undefined ? "New schedule" : `Change ${schedule.name}`}
+      button={schedule === undefined ? "Create the schedule" : "Store"}
+      whyNot={lack}
+      onSubmit={() =>
+        schedule === undefined
+          ? request<Schedule>("POST", "/api/schedules", { body: sent })
+          : request<Schedule>("PATCH", `/api/schedules/${segment(schedule.id)}`, { body })
+      }
+      onDone={onStored}
+      class="is-wide"
+    >
+      {inputs(identity)}
+      {inputs(servers)}
+      {inputs(steps)}
+      {inputs(settings)}
+      <section aria-label="Preview">
+        {lack !== undefined ? (
+          <p class="muted">{lack}</p>
+        ) : (
+          drawReply(plan, "Computing the next times", (one) => (
+            <Plan plan={one} timezone={texts.timezone ?? "UTC"} />
+          ))
+        )}
+      </section>
+    </FormDialog>
+  )
+}
+
+/** Opens the form of a new schedule, or of a change. */
+export const showSchedule = (onChanged: () => void, schedule?: Schedule): void =>
+  openDialog(
+    <ScheduleDialog
+      {...(schedule === undefined ? {} : { schedule })}
+      onStored={({ name }) => {
+        done(`${schedule === undefined ? "Created" : "Changed"}: ${name}`)
+        onChanged()
+      }}
+    />
+  )

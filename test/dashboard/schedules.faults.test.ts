@@ -1,0 +1,109 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { service } from "../controlPlane/http/support/http.ts"
+import { chromium, chromiumNote } from "../support/browser.ts"
+import { Muster } from "../support/Muster.ts"
+import { expectStatus, installed, running } from "../support/servers.ts"
+import { assertClean, browser, openPage, shows, slow, step, violationsOf } from "./browser.ts"
+
+describe.runIf(chromium !== undefined)(`dashboard: schedules${chromiumNote}`, () => {
+  layer(service(), { ...slow, excludeTestServices: true })((it) => {
+    it.effect(
+      "a schedule is made with the keyboard after its next times were shown; it is run, changed, paused and deleted",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept", { labels: { team: "ui" } })
+          const opened = yield* openPage(yield* browser, api, "/dashboard")
+          const { page } = opened
+          yield* step(() => page.locator(`#row-${id}`).waitFor())
+          yield* step(() => page.keyboard.press("G"))
+          yield* step(() => page.keyboard.press("C"))
+          yield* shows(page, "No schedule yet")
+          yield* step(() => page.getByRole("button", { name: "New schedule" }).focus())
+          yield* step(() => page.keyboard.press("Enter"))
+          const dialog = page.getByRole("dialog")
+          yield* step(() => dialog.getByText("Enter a name first.").waitFor())
+          yield* step(() => dialog.getByLabel("Name").fill("nightly"))
+          yield* step(() => dialog.getByLabel("Times", { exact: true }).fill("0 0 4 * * *"))
+          yield* step(() => dialog.getByLabel("Time zone").fill("Asia/Kathmandu"))
+          yield* step(() => dialog.getByLabel("Labels").fill("team=ui"))
+          yield* step(() => dialog.getByText(/it has six fields/).waitFor())
+          yield* step(() => dialog.getByLabel("Times", { exact: true }).fill("0 4 * * *"))
+          const times = dialog.getByRole("list", { name: "Next times" }).getByRole("listitem")
+          yield* step(() => times.nth(9).waitFor())
+          assert.match((yield* step(() => times.first().textContent())) ?? "", /04:00 Asia\/Kathmandu/)
+          yield* step(() => dialog.getByText("1 server today.").waitFor())
+          yield* step(() => dialog.getByLabel("Steps", { exact: true }).fill("dance"))
+          yield* step(() => dialog.getByText("This line is no step: dance").first().waitFor())
+          yield* step(() => dialog.getByLabel("Steps", { exact: true }).fill("command=hello\nwait=1s"))
+          yield* step(() => times.nth(9).waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => dialog.getByRole("button", { name: "Create the schedule" }).focus())
+          yield* step(() => page.keyboard.press("Enter"))
+          const card = page.getByRole("article", { name: "Schedule nightly" })
+          yield* step(() => card.getByText(/04:00 Asia\/Kathmandu/).waitFor())
+          yield* step(() => card.getByText("command=hello").waitFor())
+          yield* step(() => card.getByRole("button", { name: "Run now" }).click())
+          yield* step(() => card.getByRole("button", { name: "Show the runs" }).click())
+          const runs = card.getByRole("list", { name: "Runs, newest first" })
+          yield* step(() => runs.getByText("1 done").waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => card.getByRole("button", { name: "Actions on nightly" }).click())
+          yield* step(() => card.getByRole("menuitem", { name: "Change…" }).click())
+          yield* step(() => dialog.getByLabel("Steps", { exact: true }).fill("wait=1h"))
+          yield* step(() => dialog.getByRole("button", { name: "Store" }).click())
+          yield* step(() => card.getByText("wait=1h").waitFor())
+          yield* step(() => card.getByRole("button", { name: "Run now" }).click())
+          yield* step(() => runs.getByRole("button", { name: "Cancel…" }).click())
+          yield* step(() => dialog.getByRole("button", { name: "Cancel the run" }).click())
+          yield* step(() => runs.getByText("a caller has cancelled it").first().waitFor())
+          yield* step(() => card.getByRole("button", { name: "Pause" }).click())
+          yield* step(() => card.locator(".status").getByText("paused").waitFor())
+          yield* step(() => card.getByRole("button", { name: "Resume" }).click())
+          yield* step(() => card.getByRole("button", { name: "Pause" }).waitFor())
+          yield* step(() => card.getByRole("button", { name: "Actions on nightly" }).click())
+          yield* step(() => card.getByRole("menuitem", { name: "Delete…" }).click())
+          yield* step(() => dialog.getByRole("button", { name: "Delete nightly" }).click())
+          yield* shows(page, "No schedule yet")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "on a phone, the page fits, shows why servers failed, and works for a reader of the dark theme",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* installed(api, "kept")
+          const body = {
+            ...{ name: "fails", server_id: id, cron: "0 4 * * *", timezone: "America/New_York" },
+            steps: [{ command: ["x"] }]
+          }
+          const { json } = yield* expectStatus(api, 201, "POST", "/api/schedules", { body })
+          yield* expectStatus(api, 202, "POST", `/api/schedules/${json.id}/run`)
+          const opened = yield* openPage(yield* browser, api, "/dashboard/schedules", {
+            dark: true,
+            phone: true
+          })
+          const { page } = opened
+          const card = page.getByRole("article", { name: "Schedule fails" })
+          yield* step(() => card.getByRole("button", { name: "Show the runs" }).click())
+          yield* step(() =>
+            card
+              .getByText(/step 1: server is offline/)
+              .first()
+              .waitFor()
+          )
+          const [width, most] = yield* step(() =>
+            page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth])
+          )
+          assert.isAtMost(width ?? 0, most ?? 0)
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+  })
+})
