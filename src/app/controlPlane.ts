@@ -1,6 +1,7 @@
 import { resolve } from "node:path"
 import { Duration, Layer, Option } from "effect"
 import { AuditLog } from "../controlPlane/audit/AuditLog.ts"
+import { layerBackups } from "../controlPlane/backups/layerBackups.ts"
 import { BlueprintStore } from "../controlPlane/blueprints/BlueprintStore.ts"
 import { ReloadFeed, Reloads } from "../controlPlane/blueprints/Reloads.ts"
 import { SoftwareStore } from "../controlPlane/blueprints/SoftwareStore.ts"
@@ -16,7 +17,6 @@ import { LoadBalancer } from "../controlPlane/nodes/LoadBalancer.ts"
 import { NodeRegistry } from "../controlPlane/nodes/NodeRegistry.ts"
 import { makeNodeNetworks } from "../controlPlane/nodes/remote/nodeNetworks.ts"
 import { RemoteDaemons } from "../controlPlane/nodes/remote/RemoteDaemons.ts"
-import { layerOperations } from "../controlPlane/operations/layerOperations.ts"
 import { layerSchedules } from "../controlPlane/schedules/layerSchedules.ts"
 import { layerServers } from "../controlPlane/servers/layerServers.ts"
 import { SftpHostKey } from "../controlPlane/sftp/SftpHostKey.ts"
@@ -56,7 +56,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
       requireTls: settings.requireTls
     })
   ).pipe(
-    Layer.provideMerge(layerOperations),
+    Layer.provideMerge(layerBackups),
     Layer.provideMerge(layerServers),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(

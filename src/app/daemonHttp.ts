@@ -14,7 +14,7 @@ import { logRefusedHandshakes } from "../controlPlane/http/node/refusedHandshake
 import { withPipeline } from "../controlPlane/http/Pipeline.ts"
 import { metricsPage } from "../controlPlane/http/requestMetrics.ts"
 import { type Route, routerConfig, routesOf } from "../controlPlane/http/routes.ts"
-import { NodeFilesHandlers } from "../daemon/filesHttp.ts"
+import { NodeBackupsHandlers, NodeFilesHandlers } from "../daemon/filesHttp.ts"
 import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemon/http.ts"
 import { ServedDaemon } from "../daemon/ServedDaemon.ts"
 import { NodeToken } from "../daemon/uplink/ControlPlaneClient.ts"
@@ -116,7 +116,7 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
       Layer.mergeAll(
         MetricsRoute,
         HttpApiBuilder.layer(DaemonApi).pipe(
-          Layer.provide([DaemonHandlers, NodeFilesHandlers]),
+          Layer.provide([DaemonHandlers, NodeFilesHandlers, NodeBackupsHandlers]),
           Layer.provide([DaemonAuthorizationLayer, FailuresLayer])
         )
       ).pipe(

@@ -13,6 +13,7 @@ import type { SystemInfo } from "../contract/domain/Node.ts"
 import { NodeApi } from "../contract/nodeApi/NodeApi.ts"
 import { AuditLog } from "../controlPlane/audit/AuditLog.ts"
 import { AuditHandlers } from "../controlPlane/audit/http.ts"
+import { BackupsHandlers } from "../controlPlane/backups/http.ts"
 import { BlueprintsHandlers } from "../controlPlane/blueprints/http.ts"
 import { EventsHandlers } from "../controlPlane/events/http.ts"
 import { OpenStreams, type StreamLimits, StreamShutdown } from "../controlPlane/events/OpenStreams.ts"
@@ -161,6 +162,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         SftpHandlers,
         OperationsHandlers,
         SchedulesHandlers,
+        BackupsHandlers,
         BlueprintsHandlers,
         EventsHandlers,
         WebhooksHandlers,

@@ -11,11 +11,12 @@ import type { Capacity } from "../contract/domain/Node.ts"
 import type { UnknownServer } from "../contract/domain/NodeMessages.ts"
 import { ControlPlane, type ControlPlaneError } from "../contract/nodeApi/ControlPlane.ts"
 import type { Daemon } from "../contract/nodeApi/Daemon.ts"
+import { folderTarget } from "./backups/target.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
 import { basesInUse } from "./files/treeRecord.ts"
 import { capacityOf, hostInfo, loadOf } from "./host/hostInfo.ts"
 import { Installer } from "./install/Installer.ts"
-import { Instances, type InstancesTuning } from "./instances/Instances.ts"
+import { DISK_RESERVE, Instances, type InstancesTuning } from "./instances/Instances.ts"
 import { besideServers, type Departure } from "./instances/orphanedServers.ts"
 import { makeDaemon } from "./makeDaemon.ts"
 import { foldersOf, type NodeHostOptions, nodeHost } from "./nodeHost.ts"
@@ -136,6 +137,7 @@ export class NodeDaemon extends Context.Service<
           instances,
           installer,
           files,
+          backups: folderTarget(foldersOf(options).backupsDir, options.diskReserve ?? DISK_RESERVE),
           place: options,
           register: Effect.asVoid(Effect.forkIn(uplink.register, scope)),
           system: Effect.map(offer, ({ known }) => hostInfo(known))

@@ -1,7 +1,9 @@
 /** The routes of {@link NodeFiles} on the daemon (spec 10.5). */
 import { Effect, References, Stream } from "effect"
 import { Conflict, InternalError, Unavailable } from "../contract/domain/errors.ts"
+import type { Daemon } from "../contract/nodeApi/Daemon.ts"
 import { DaemonApi } from "../contract/nodeApi/DaemonApi.ts"
+import type { NodeBackups } from "../contract/nodeApi/NodeBackups.ts"
 import type { FileError, NodeFiles } from "../contract/nodeApi/NodeFiles.ts"
 import { refusalError } from "../contract/nodeApi/NodeFilesApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
@@ -24,6 +26,34 @@ const outcomeOf = (error: FileError | undefined) => {
   return { refused: { status: 500, detail, hint } }
 }
 
+/** The daemon, once it is ready, for calls whose work must not log with the annotations of their request. */
+const makeAsk = Effect.map(
+  ServedDaemon,
+  (served) =>
+    <A, E, R>(use: (daemon: Daemon) => Effect.Effect<A, E, R>) =>
+      Effect.provideService(Effect.flatMap(served.daemon, use), References.CurrentLogAnnotations, {})
+)
+
+/** The routes of {@link NodeBackups} on the daemon (spec 12.3). */
+export const NodeBackupsHandlers = handlersOf(
+  DaemonApi,
+  "nodeBackups",
+  Effect.fn(function* (handlers) {
+    const ask = yield* makeAsk
+    const call = <A, R>(use: (backups: NodeBackups) => Effect.Effect<A, FileError, R>) =>
+      Effect.mapError(
+        ask(({ backups }) => use(backups)),
+        httpError
+      )
+    return handlers.handleAll({
+      work: ({ params, payload }) => call((backups) => backups.work(params.id, payload)),
+      cancel: ({ params, payload }) => call((backups) => backups.cancel(params.id, payload)),
+      remove: ({ params }) => call((backups) => backups.remove(params.backup)),
+      archive: ({ params }) => call((backups) => backups.archive(params.backup))
+    })
+  })
+)
+
 /** The body of a request ended before its last byte. */
 const bodyLost = new Conflict({ detail: "the transfer was interrupted", hint: "Send the file again." })
 
@@ -32,13 +62,9 @@ export const NodeFilesHandlers = handlersOf(
   "nodeFiles",
   Effect.fn(function* (handlers) {
     const served = yield* ServedDaemon
+    const askAny = yield* makeAsk
     const ask = <A, E, R>(use: (files: NodeFiles) => Effect.Effect<A, E, R>) =>
-      // Work that outlives the request must not log with the request's annotations.
-      Effect.provideService(
-        Effect.flatMap(served.daemon, ({ access }) => use(access)),
-        References.CurrentLogAnnotations,
-        {}
-      )
+      askAny(({ access }) => use(access))
     const call = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError, R>) =>
       Effect.mapError(ask(use), httpError)
     /** As `call`, with the body of the request. */

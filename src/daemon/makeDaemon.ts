@@ -6,6 +6,8 @@ import { stopTimeoutOf } from "../contract/domain/ServerDefinition.ts"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../contract/nodeApi/Daemon.ts"
 import { makeAccess } from "./access/makeAccess.ts"
 import { makeTasks } from "./access/tasks.ts"
+import { makeBackups } from "./backups/makeBackups.ts"
+import type { BackupTarget } from "./backups/target.ts"
 import { makeLineIndex, pageBounds } from "./console/lines.ts"
 import type { IoError } from "./disk/fsio.ts"
 import { likelyKind } from "./files/fileContext.ts"
@@ -52,6 +54,8 @@ export interface DaemonParts {
   readonly instances: Instances["Service"]
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
+  /** Where backups of servers are stored. */
+  readonly backups: BackupTarget
   readonly place: NodePlace
   readonly system: Effect.Effect<HostInfo>
   readonly register: Effect.Effect<void>
@@ -227,7 +231,8 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     console: Effect.fn("Daemon.console")(function* (id) {
       return yield* (yield* instances.get(id)).lines
     }),
-    access: makeAccess({ files, instances, tasks: yield* makeTasks })
+    access: makeAccess({ files, instances, tasks: yield* makeTasks }),
+    backups: yield* makeBackups({ files, instances, target: parts.backups })
   }
   return daemon
 })

@@ -4,6 +4,7 @@ import { Context, Effect, Layer } from "effect"
 import type { NodeId } from "../contract/domain/Id.ts"
 import type { RuntimeKind } from "../contract/domain/Node.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
+import { BACKUPS } from "./files/sources.ts"
 import type { StorageChoice } from "./files/storageProbe.ts"
 import { Helper } from "./helper/Helper.ts"
 import { claimDataFolder, FOLDERS } from "./host/dataFolder.ts"
@@ -93,6 +94,7 @@ export const foldersOf = (options: Pick<NodeHostOptions, "dataDir">) => {
   const dataDir = resolve(options.dataDir)
   return {
     dataDir,
+    backupsDir: join(dataDir, BACKUPS),
     baseDir: join(dataDir, FOLDERS.base),
     serversDir: join(dataDir, FOLDERS.servers),
     lostDir: join(dataDir, FOLDERS.lost),

@@ -87,6 +87,17 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "controlPlane/events",
     "controlPlane/servers"
   ],
+  "controlPlane/backups": [
+    "contract",
+    "shared/net",
+    "controlPlane/store",
+    "controlPlane/http",
+    "controlPlane/nodes",
+    "controlPlane/events",
+    "controlPlane/servers",
+    "controlPlane/files",
+    "controlPlane/operations"
+  ],
   "controlPlane/webhooks": [
     "contract/api",
     "shared/net",

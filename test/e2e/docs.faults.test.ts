@@ -184,6 +184,15 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       })
     )
 
+    it.effect("Give a key backups: it makes and reads them, and nothing else", () =>
+      Effect.gen(function* () {
+        const service = yield* Installed
+        const key = (yield* run(printed("docs/keys.md", "backups"), service)).trim()
+        const { json } = yield* expectStatus(service, 200, "GET", "/api/keys/self", { key })
+        assert.deepStrictEqual(json.rights, ["read", "backups"])
+      })
+    )
+
     it.effect("Share a quota between keys: its servers count together", () =>
       Effect.gen(function* () {
         const service = yield* Installed

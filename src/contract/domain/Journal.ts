@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { Allocations } from "./Allocation.ts"
+import { Backup } from "./Backup.ts"
 import { CrashSummary } from "./CrashRecord.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { InstallState } from "./InstallState.ts"
@@ -34,6 +35,8 @@ const serverChanges = [
   serverChange("server:operation", OperationChange),
   /** A run of a schedule was missed, or has failed for the server; also the opt-in topic `schedule`. */
   serverChange("server:schedule", ScheduleNews),
+  /** A backup of the server has begun, or has changed; also the opt-in topic `backup`. */
+  serverChange("server:backup", Backup),
   serverChange("server:restart", Schema.NullOr(RestartState)),
   serverChange("server:run", Schema.NullOr(RunState)),
   serverChange("server:placed", Schema.Struct({ node_id: NodeId, allocations: Allocations })),
@@ -123,7 +126,8 @@ export const isOptInChange = ({ topic }: Change): boolean =>
   topic === "server:expiring" ||
   topic === "server:problem" ||
   topic === "server:operation" ||
-  topic === "server:schedule"
+  topic === "server:schedule" ||
+  topic === "server:backup"
 
 /** Oldest and newest cursor that the journal keeps; `newest` is 0 before the first change. */
 export interface JournalBounds {

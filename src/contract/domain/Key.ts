@@ -98,6 +98,8 @@ export const Right = Schema.Literals([
   "delete",
   "browse",
   "files",
+  "backups",
+  "restore",
   "schedules"
 ])
 export type Right = typeof Right.Type
@@ -130,10 +132,14 @@ export const rightsFit = Schema.makeFilter<Grant>(
   { expected: "rights (allow) only with the scope Operator, or read and browse with the scope ReadOnly" }
 )
 
-/** Only keys that reach files are limited to folders (spec 10.1). */
+/** Only keys that reach files are limited to folders (spec 10.1), and none of them reach backups, which have all files. */
 export const pathsFit = Schema.makeFilter<Grant>(
-  ({ allow = [], paths }) => paths === undefined || allow.includes("browse") || allow.includes("files"),
-  { expected: "paths only with browse or files in allow" }
+  ({ allow = [], paths }) =>
+    paths === undefined ||
+    ((allow.includes("browse") || allow.includes("files")) &&
+      !allow.includes("backups") &&
+      !allow.includes("restore")),
+  { expected: "paths only with browse or files in allow, and without backups and restore" }
 )
 
 /** Only the scopes `Operator` and `ReadOnly` are limited to servers, and only the former has quotas. */
@@ -151,10 +157,14 @@ export type KeyGrant = typeof KeyGrant.Type
 
 const included: Partial<Readonly<Record<Right, ReadonlyArray<Right>>>> = {
   power: PowerRight.literals,
-  files: ["browse"]
+  files: ["browse"],
+  restore: ["backups"]
 }
 
-/** Returns the rights of a key. Each right includes `read`, `power` the single actions, and `files` includes `browse`. */
+/**
+ * Returns the rights of a key. Each right includes `read`, `power` the single actions, `files` includes `browse`, and
+ * `restore` includes `backups`.
+ */
 export const rightsOf = ({ allow, scope }: Pick<KeyGrant, "allow" | "scope">): ReadonlySet<Right> => {
   const given = allow === undefined ? standard[scope] : (["read", ...allow] as const)
   return new Set(given.flatMap((right) => [right, ...(included[right] ?? [])]))

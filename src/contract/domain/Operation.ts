@@ -15,7 +15,13 @@ export type EndState = (typeof endStates)[number]
 
 export const hasEnded = (state: OperationState): state is EndState => endStates.some((end) => end === state)
 
-export const OperationKind = Schema.Literals(["files.change", "files.pack", "files.unpack"])
+export const OperationKind = Schema.Literals([
+  "files.change",
+  "files.pack",
+  "files.unpack",
+  "backup.create",
+  "backup.verify"
+])
 export type OperationKind = typeof OperationKind.Type
 
 type PartRight = Exclude<Right, "power">
@@ -24,8 +30,13 @@ type PartRight = Exclude<Right, "power">
 const rights: Readonly<Record<OperationKind, { readonly see: PartRight; readonly begin: PartRight }>> = {
   "files.change": { see: "browse", begin: "files" },
   "files.pack": { see: "browse", begin: "files" },
-  "files.unpack": { see: "browse", begin: "files" }
+  "files.unpack": { see: "browse", begin: "files" },
+  "backup.create": { see: "backups", begin: "backups" },
+  "backup.verify": { see: "backups", begin: "backups" }
 }
+
+/** Whether an operation of a kind has its server for itself: no other of these, no change of its files or node (spec 12.4). */
+export const isExclusive = (kind: string): boolean => kind.startsWith("backup.")
 
 const isKind = Schema.is(OperationKind)
 

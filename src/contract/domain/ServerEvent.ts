@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { Backup } from "./Backup.ts"
 import { InstallPhase, InstallStepName } from "./InstallState.ts"
 import { ExitCode, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
@@ -11,7 +12,15 @@ import { ServerStatus } from "./ServerStatus.ts"
 /** The topics of every stream (spec 5.1). */
 const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
 /** The topics that a stream has only if `topics` names them (spec 3.11). */
-const OptInTopic = Schema.Literals(["install", "stats", "expiring", "problem", "operation", "schedule"])
+const OptInTopic = Schema.Literals([
+  "install",
+  "stats",
+  "expiring",
+  "problem",
+  "operation",
+  "schedule",
+  "backup"
+])
 
 export const Topic = Schema.Literals([...DefaultTopic.literals, ...OptInTopic.literals])
 export type Topic = typeof Topic.Type
@@ -69,6 +78,7 @@ export const ServerEvent = Schema.Union([
   message("expiring", Expiring),
   message("problem", Schema.NullOr(ShownProblem)),
   message("operation", Operation),
-  message("schedule", ScheduleNews)
+  message("schedule", ScheduleNews),
+  message("backup", Backup)
 ]).annotate({ identifier: "ServerEvent" })
 export type ServerEvent = typeof ServerEvent.Type

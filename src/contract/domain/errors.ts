@@ -93,6 +93,9 @@ export class NotFound extends ApiError<NotFound>()(
       hint: "GET /api/schedules/:schedule/runs lists the last 100 runs of a schedule."
     })
   }
+  static backup(id: string) {
+    return new NotFound({ detail: `backup not found: ${id}`, hint: "GET /api/backups lists what exists." })
+  }
   static operation(id: string) {
     return new NotFound({
       detail: `operation not found: ${id}`,

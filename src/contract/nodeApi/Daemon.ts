@@ -11,6 +11,7 @@ import type {
 import type { ConsolePage, Page } from "../domain/Pagination.ts"
 import type { ServerStats, StatsById } from "../domain/Server.ts"
 import type { ServerStatus } from "../domain/ServerStatus.ts"
+import type { NodeBackups } from "./NodeBackups.ts"
 import type { NodeFiles } from "./NodeFiles.ts"
 
 /** The node is not connected, or did not answer in time. `reason`: the failure of the call. */
@@ -92,4 +93,5 @@ export interface Daemon {
    */
   console(id: ServerId): Effect.Effect<Stream.Stream<string>, DaemonError, Scope.Scope>
   readonly access: NodeFiles
+  readonly backups: NodeBackups
 }

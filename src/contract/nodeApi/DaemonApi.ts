@@ -19,6 +19,7 @@ import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
+import { NodeBackupsGroup } from "./NodeBackups.ts"
 import { NodeFilesGroup } from "./NodeFilesApi.ts"
 
 const params = { id: ServerId }
@@ -131,5 +132,6 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
 export class DaemonApi extends HttpApi.make("muster-daemon")
   .add(DaemonGroup.prefix("/api"))
   .add(NodeFilesGroup.prefix("/api"))
+  .add(NodeBackupsGroup.prefix("/api"))
   .middleware(Failures)
   .annotateMerge(OpenApi.annotations({ title: "Muster, on a node" })) {}

@@ -27,7 +27,8 @@ const whole = Schema.optionalKey(
   Schema.FiniteFromString.check(Schema.isBetween({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
 )
 
-const refusals = [Forbidden, PreconditionFailed, RangeNotSatisfiable, InsufficientStorage] as const
+/** The errors of calls that a node refuses. */
+export const refusals = [Forbidden, PreconditionFailed, RangeNotSatisfiable, InsufficientStorage] as const
 
 /** Returns the error of a refusal, as daemons and the service respond. */
 export const refusalError = ({ detail, hint, status }: Pick<FileRefused, "detail" | "hint" | "status">) => {

@@ -10,8 +10,10 @@ export interface Selection {
 }
 
 export const selectionOf = (filter: EventFilter, include: EventInclude): Selection => {
-  const { blueprintIds, interval, mayRead, maySee, serverIds, topics } = filter
-  const isShared = [blueprintIds, mayRead, maySee, serverIds].every((condition) => condition === undefined)
+  const { blueprintIds, interval, mayRead, maySee, rights, serverIds, topics } = filter
+  const isShared = [blueprintIds, mayRead, maySee, rights, serverIds].every(
+    (condition) => condition === undefined
+  )
   const names = [topics && [...topics].toSorted(), interval, [...include].toSorted()]
   return { filter, include, shared: isShared ? JSON.stringify(names) : undefined }
 }

@@ -1,6 +1,6 @@
 import { Data } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import type { RestrictedServer } from "../../contract/domain/Key.ts"
+import type { RestrictedServer, Right } from "../../contract/domain/Key.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
 import type { OperationChange } from "../../contract/domain/Operation.ts"
 import type { Server } from "../../contract/domain/Server.ts"
@@ -17,6 +17,8 @@ export interface EventFilter {
   readonly mayRead?: (server: RestrictedServer) => boolean
   /** Whether the caller may see an operation. If absent, the caller sees all of the servers that it reads. */
   readonly maySee?: (change: OperationChange) => boolean
+  /** The rights of the caller. If absent, the caller has all. */
+  readonly rights?: ReadonlySet<Right>
 }
 
 /** Seconds between two `stats` events of a server, without `interval`. */
@@ -45,6 +47,8 @@ interface Content {
   readonly payload: unknown
   /** The change of an event `operation`, by which streams filter; unset for other topics. */
   readonly of?: OperationChange
+  /** The right that a caller needs to see the event; unset for topics of all callers. */
+  readonly right?: Right
   /** The server for `include=server`; null if unknown or unneeded. */
   readonly server: Server | null
 }
@@ -121,5 +125,6 @@ export const letsThrough = (
 export const passes = (filter: EventFilter, event: EncodedEvent): boolean =>
   (filter.topics === undefined ? !event.isOptIn : filter.topics.has(event.topic)) &&
   (event.of === undefined || filter.maySee === undefined || filter.maySee(event.of)) &&
+  (event.right === undefined || filter.rights === undefined || filter.rights.has(event.right)) &&
   (event.interval === undefined || event.interval === intervalOf(filter)) &&
   letsThrough(filter, event)

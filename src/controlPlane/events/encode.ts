@@ -67,6 +67,13 @@ export const encode = (entry: JournalEntry, server: Server | null = null): Encod
         payload: change.payload.operation,
         of: change.payload
       })
+    case "server:backup":
+      return new EncodedEvent({
+        ...{ cursor, at, blueprint_id, labels, isLive: false, topic: "backup", server },
+        server_id: change.server_id,
+        payload: change.payload,
+        right: "backups"
+      })
     default:
       return undefined
   }

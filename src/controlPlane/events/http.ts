@@ -98,6 +98,9 @@ const makeOpenStream = Effect.gen(function* () {
       filter: {
         ...asked.filter,
         ...(maySee === undefined ? {} : { maySee }),
+        ...(asked.filter.topics?.has("backup") === true && caller?.rights !== undefined
+          ? { rights: caller.rights }
+          : {}),
         ...(serverId === undefined ? {} : { serverIds: new Set([serverId]) }),
         ...(restriction === undefined ? {} : { mayRead })
       }

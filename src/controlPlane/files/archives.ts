@@ -106,7 +106,7 @@ export const makeUnpacking = Effect.fnUntraced(function* ({ on, recordOf }: Node
         ...(format === "" ? {} : { format }),
         ...(length === undefined ? {} : { size: Number(length) })
       }
-      const begun = yield* operations.begin("files.unpack", yield* recordOf(id), task, "running")
+      const begun = yield* operations.begin("files.unpack", yield* recordOf(id), task, { state: "running" })
       yield* on(id, (files) =>
         files.receive(
           id,

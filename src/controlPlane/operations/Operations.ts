@@ -3,6 +3,7 @@
  * `OperationLeader` does the work with the runner of each kind. Begin with `Operations`, `OperationRunners`, `http`.
  */
 import { Context, Effect, Layer, Option, type Schema } from "effect"
+import type { SqlError } from "effect/sql"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import { serverId } from "../../contract/domain/Id.ts"
@@ -11,6 +12,7 @@ import { admits } from "../../contract/domain/Key.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
   hasEnded,
+  isExclusive,
   OperationKind,
   type OperationRecord,
   rightsOfKind,
@@ -22,8 +24,9 @@ import { LimitReached } from "../http/rateLimit.ts"
 import { operationsOf, requireRight } from "../http/rights.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
+import { isBusy } from "../servers/state/power.ts"
 import { type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
-import { Store } from "../store/Store.ts"
+import { Store, type Transaction } from "../store/Store.ts"
 
 /** Unfinished operations of one server, and of all. */
 const MOST_OF_SERVER = 16
@@ -74,6 +77,15 @@ const makeVisibility = Effect.gen(function* () {
 const kindsFor = (rights: ReadonlySet<string>) =>
   OperationKind.literals.filter((kind) => rights.has(rightsOfKind(kind)?.see ?? ""))
 
+export interface BeginOptions {
+  /** `running` if the caller begins the work on the node itself; default: `queued`. */
+  readonly state?: "queued" | "running"
+  /** What the same write does. */
+  readonly alongside?: (
+    operation: OperationRecord
+  ) => Effect.Effect<void, LimitReached | SqlError.SqlError, Transaction>
+}
+
 export class Operations extends Context.Service<Operations>()("muster/operations/Operations", {
   make: Effect.gen(function* () {
     const index = yield* ServerIndex
@@ -91,7 +103,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       kind: OperationKind,
       server: ServerRecord,
       request: Schema.Json,
-      state: "queued" | "running" = "queued"
+      { alongside = () => Effect.void, state = "queued" }: BeginOptions = {}
     ) {
       const caller = yield* CurrentPrincipal
       const record: OperationRecord = {
@@ -111,7 +123,10 @@ export class Operations extends Context.Service<Operations>()("muster/operations
         const { own, total } = yield* repo.counts(server.id)
         if (own >= MOST_OF_SERVER) return yield* tooMany(server, own)
         if (total >= MOST) return yield* allBusy(total)
+        const other = isExclusive(kind) ? yield* repo.exclusiveOf(server.id) : Option.none()
+        if (Option.isSome(other)) return yield* isBusy(other.value)
         yield* repo.insert(record, server)
+        yield* alongside(record)
       })
       yield* store.write(insert)
       const log = Effect.logInfo(`operation begun: ${kind}`)
@@ -174,7 +189,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       /**
        * Stores an operation of a server for the leader. The route has checked the rights of the caller.
        * @param request what the runner of the kind needs
-       * @param state   `running` if the caller begins the work on the node itself
+       * @error Conflict     another operation has the server for itself, as this one would (spec 12.4)
        * @error LimitReached the server has 16 unfinished operations (429)
        * @error Unavailable  there are 1,000 unfinished operations
        */

@@ -1,5 +1,4 @@
 import { Layer } from "effect"
-import { FileTaskRunners } from "./fileTasks.ts"
 import { OperationLeader } from "./OperationLeader.ts"
 import { OperationRunners } from "./OperationRunners.ts"
 import { Operations } from "./Operations.ts"
@@ -10,5 +9,3 @@ export const layerOperationsWith = <E, R>(runners: Layer.Layer<never, E, R>) =>
     Layer.provide(runners),
     Layer.provideMerge(OperationRunners.layer)
   )
-
-export const layerOperations = layerOperationsWith(FileTaskRunners)

@@ -191,7 +191,7 @@ const makePower = Effect.gen(function* () {
 export const makeManagement = Effect.gen(function* () {
   const progresses = yield* InstallProgresses
   const waitForReport = yield* makeWaitForReport
-  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { call, recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
   const { failAway, unavailableReason } = yield* makeNodeErrors
 
   const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
@@ -225,6 +225,7 @@ export const makeManagement = Effect.gen(function* () {
   const reset = Effect.fn("ServerManager.reset")(function* (id: ServerId) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
+    yield* refuseBusy(id)
     if (record.status === "unknown") return yield* failAway(record)
     if (record.status === "installing") return yield* wrongStatus(record)
     const sequence = yield* call(record, (daemon) => daemon.reset(id))

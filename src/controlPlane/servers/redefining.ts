@@ -97,7 +97,7 @@ type CallerChecks = Effect.Success<typeof makeCallerChecks>
 const makeRedefine = Effect.gen(function* () {
   const lifecycle = yield* ServerLifecycle
   const deliver = yield* makeDeliver
-  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { call, recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
   const { failAway } = yield* makeNodeErrors
   const checkOverrides = yield* makeOverridesCheck
 
@@ -138,6 +138,7 @@ const makeRedefine = Effect.gen(function* () {
   ) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
+    yield* refuseBusy(id)
     const { definition } = yield* by(record)
     if (!isDeepStrictEqual(definition, record.definition)) yield* checkNode(record)
     const { before, record: after } = yield* lifecycle.redefine(id, by)
@@ -151,7 +152,7 @@ const makeRedefine = Effect.gen(function* () {
 const makeReinstall = Effect.gen(function* () {
   const blueprints = yield* BlueprintStore
   const lifecycle = yield* ServerLifecycle
-  const { call, recordOf, refuseMoving } = yield* makeNodeCalls
+  const { call, recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
   const { failAway, failWith } = yield* makeNodeErrors
   const { checkKept, checkNode, redefine } = yield* makeRedefine
 
@@ -178,6 +179,7 @@ const makeReinstall = Effect.gen(function* () {
   ): Effect.fn.Return<void, NodeCallError | Forbidden> {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
+    yield* refuseBusy(id)
     if (record.status === "unknown") return yield* failAway(record)
     if (record.status !== "offline") return yield* notOffline(record)
     const definition = yield* otherDefinition(record, which)

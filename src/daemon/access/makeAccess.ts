@@ -1,5 +1,6 @@
 /** The access of the control plane to the files of servers on this node (spec 10). Read first: `Site.ts`. */
 import { Effect, type Scope, Stream } from "effect"
+import type { FileRules } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
@@ -43,7 +44,7 @@ const interrupted = new FileRefused({
 })
 
 /** Returns why the files of a server cannot be reached now, if so. */
-const whyClosed = (instance: Instance): DaemonRefused | undefined => {
+export const whyClosed = (instance: Instance): DaemonRefused | undefined => {
   const { held, install, status, work } = instance.file.get()
   const refuse = (detail: string) =>
     new DaemonRefused({ status: 409, detail, hint: "Wait until it is done, then try again." })
@@ -55,12 +56,17 @@ const whyClosed = (instance: Instance): DaemonRefused | undefined => {
   return undefined
 }
 
-const makeSite = Effect.fnUntraced(function* (files: InstanceFiles["Service"], instance: Instance) {
+/** Returns the files of a server during an access. @param rules default: those of its blueprint */
+export const makeSite = Effect.fnUntraced(function* (
+  files: InstanceFiles["Service"],
+  instance: Instance,
+  rules?: FileRules
+) {
   const { folder } = instance
   const { spec, status } = instance.file.get()
   // A reboot has unmounted the files of offline servers; no start may change the mounts of others.
   if (!isUp(status)) yield* files.open(folder, spec, likelyKind(spec), "kept")
-  return new Site(folder, spec, yield* files.layout(folder, spec), spec.definition.files ?? {})
+  return new Site(folder, spec, yield* files.layout(folder, spec), rules ?? spec.definition.files ?? {})
 })
 
 export interface AccessParts {

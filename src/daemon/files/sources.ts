@@ -21,6 +21,9 @@ import type { Arrivals } from "./importFiles.ts"
 import { openToMount } from "./mounts.ts"
 import { makeLike } from "./owners.ts"
 
+/** The folder of backups below the data folder. */
+export const BACKUPS = "backups"
+
 export const refuse = (message: string) => new IoError({ code: "REFUSED", message })
 
 export const filePlan = (definition: FileDefinition): Result.Result<FilePlan, IoError> => {
@@ -141,7 +144,7 @@ const COPY = "state.copy"
 const checkCopied = Effect.fnUntraced(function* (real: string, top: string, what: string) {
   const parts = relative(top, real).split(sep)
   const [folder = ""] = parts
-  const closed: ReadonlyArray<string> = [FOLDERS.servers, FOLDERS.base, FOLDERS.lost]
+  const closed: ReadonlyArray<string> = [FOLDERS.servers, FOLDERS.base, FOLDERS.lost, BACKUPS]
   if (closed.includes(folder) || folder.startsWith(".")) {
     return yield* refuse(`${COPY}: ${what}: ${folder} of the data folder cannot be copied from`)
   }

@@ -30,6 +30,8 @@ const STALL_MILLIS = 60_000
 export class Accesses {
   readonly #running = new Set<Running>()
   readonly #stallMillis: number
+  /** The task that has the files for itself, as refusals of other tasks name it; unset unless there is one. */
+  exclusive: string | undefined
 
   constructor(stallMillis = STALL_MILLIS) {
     this.#stallMillis = stallMillis

@@ -52,7 +52,8 @@ export interface InstancesOptions extends InstancesTuning {
 
 const FILES_MADE_AT_ONCE = 16
 
-const GIB = 1024 ** 3
+/** The default of {@link InstancesTuning.diskReserve}, in bytes. */
+export const DISK_RESERVE = 1024 ** 3
 
 /** The longest wait for the adoption of processes at the start, in ms. */
 const ADOPTION_TIMEOUT = 5000
@@ -143,7 +144,7 @@ const stopAll = (instances: ReadonlyArray<Instance>) =>
 
 /** Opens the servers on disk, continues their processes and work, and kills processes of unknown servers. */
 const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
-  const { diskCheckSeconds: seconds = 30, diskReserve: reserve = GIB, serversDir } = options
+  const { diskCheckSeconds: seconds = 30, diskReserve: reserve = DISK_RESERVE, serversDir } = options
   const { ofDisk: diskRefused, ofNode } = refusals(options.sources)
   const runtime = yield* Runtime
   const installer = yield* Installer

@@ -180,8 +180,15 @@ export const power = Effect.fnUntraced(function* (
   }
 })
 
+/** Refuses work on files that a task has for itself (spec 12.4). */
+const refuseBusy = ({ accesses: { exclusive } }: Serving) =>
+  exclusive === undefined
+    ? Effect.void
+    : conflict(`${exclusive} runs on the server`, "Wait until it has ended, or cancel it.")
+
 export const hold = Effect.fnUntraced(function* (it: Serving, held: boolean) {
   const { status, work } = it.file.get()
+  if (held) yield* refuseBusy(it)
   if (held && (status === "installing" || work !== "none")) {
     return yield* conflict("the node is working on the files of the server", "Wait until it is done.")
   }
@@ -198,6 +205,7 @@ const refuseHeld = ({ file }: Serving) =>
 
 export const reset = Effect.fnUntraced(function* (it: Serving) {
   yield* refuseHeld(it)
+  yield* refuseBusy(it)
   const { install, spec, status, work } = it.file.get()
   if (isUp(status)) return yield* endProcess(it, "reset", stopTimeoutOf(spec.definition))
   if (work === "reset") return // it is in progress
@@ -210,6 +218,7 @@ export const reset = Effect.fnUntraced(function* (it: Serving) {
 
 export const reinstall = Effect.fnUntraced(function* (it: Serving) {
   yield* refuseHeld(it)
+  yield* refuseBusy(it)
   const { status, work } = it.file.get()
   if (status === "installing")
     return yield* conflict("the server is being installed", "Wait until it is done.")

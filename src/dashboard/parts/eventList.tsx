@@ -34,6 +34,8 @@ export const wordsOf = (event: ServerEvent): readonly [string, string] => {
       const { name, reason, state } = event.Data.payload
       return [`schedule ${name} ${state}${reason === undefined ? "" : `: ${reason}`}`, "unknown"]
     }
+    case "backup":
+      return [`backup ${event.Data.payload.state}`, "offline"]
     case "stats":
       return ["measured", "offline"]
   }

@@ -43,7 +43,7 @@ describe("spec 5.6: filters", () => {
       assert.strictEqual(error._tag, "InvalidRequest")
       assert.strictEqual(
         error.detail,
-        'query field topics: expected status, crash, deleted, install, stats, expiring, problem, operation, got "server:created"'
+        'query field topics: expected status, crash, deleted, install, stats, expiring, problem, operation, schedule, backup, got "server:created"'
       )
     })
   )

@@ -29,7 +29,7 @@ const beyondSchemas = [
   /^expected a time such as /,
   /^Expected rights \(allow\) only with the scope/,
   /^Expected servers, blueprints and labels only with the scopes/,
-  /^Expected paths only with browse or files in allow$/,
+  /^Expected paths only with browse or files in allow, and without backups and restore$/,
   /^expected an absolute path such as /,
   /^Expected either from or content$/
 ]

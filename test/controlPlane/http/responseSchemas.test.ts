@@ -144,6 +144,12 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "schedules.runs": [{}],
   "schedules.getRun": [{}],
   "schedules.cancelRun": [{}],
+  "backups.create": [{ body: { name: "a", labels: { a: "b" } } }],
+  "backups.listOf": [{}],
+  "backups.list": [{}, { query: "?limit=1&state=done" }],
+  "backups.get": [{}],
+  "backups.patch": [{ body: { pinned: true, expires_in: 3600 } }],
+  "backups.verify": [{}],
   "files.list": [{}, { query: "?limit=1&include=size" }],
   "files.folder": [{ body: { path: "/made" } }],
   "files.copy": [{ body: { copies: [{ from: "/server.sh", to: "/made/a" }] } }],
@@ -242,6 +248,10 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
         }
       })
       const { json: run } = yield* expectStatus(api, 202, "POST", `/api/schedules/${schedule.id}/run`)
+      // Each backup ends before the next request: a server has one at a time.
+      const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+      yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, { body: {}, headers })
+      const [backup] = (yield* expectStatus(api, 200, "GET", "/api/backups")).json
       const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         body: { url: "https://example.invalid/" }
       })
@@ -254,6 +264,7 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
         operation,
         schedule: schedule.id,
         run: run.id,
+        backup: backup.id,
         webhook: hook.id,
         server,
         node,
@@ -265,7 +276,10 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
         for (const { body, query = "", raw } of requests[name] ?? []) {
           const target = path.replaceAll(/:(\w+)/g, (_, id) => ids[id] ?? id) + query
           const sent = raw === undefined ? (body === undefined ? {} : { body }) : { raw }
-          const answer = yield* expectStatus(api, status, method, target, sent)
+          const answer = yield* expectStatus(api, status, method, target, {
+            ...sent,
+            ...(name.startsWith("backups.") ? { headers } : {})
+          })
           const isJson = answer.headers.get("content-type") === "application/json"
           // The document describes lists of ids in words.
           if (isJson && !query.includes("ids_only")) {

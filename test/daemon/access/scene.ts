@@ -5,6 +5,7 @@ import { join } from "node:path"
 import { Effect, Stream } from "effect"
 import type { ServerId } from "../../../src/contract/domain/Id.ts"
 import type { ServerDefinition } from "../../../src/contract/domain/ServerDefinition.ts"
+import type { Daemon } from "../../../src/contract/nodeApi/Daemon.ts"
 import type { FileError, NodeFiles } from "../../../src/contract/nodeApi/NodeFiles.ts"
 import type { NodeDaemonOptions } from "../../../src/daemon/NodeDaemon.ts"
 import { remote, serve } from "../../controlPlane/nodes/support/remoteDaemon.ts"
@@ -37,14 +38,15 @@ export const filesOf = Effect.fnUntraced(function* (
   const node = given ?? (yield* harness(options))
   write(node.dataDir, { "volumes/shared/v.txt": "volume", "volumes/readonly/r.txt": "r" })
   const id = yield* node.installed({ install: { script: base }, definition })
-  const files: NodeFiles = far
+  const daemon: Daemon = far
     ? yield* Effect.gen(function* () {
         const { url } = yield* serve(node.daemon)
-        return (yield* remote(() => ({ url, token: "secret" }))).access
+        return yield* remote(() => ({ url, token: "secret" }))
       })
-    : node.daemon.access
+    : node.daemon
+  const { access: files, backups } = daemon
   const folder = join(node.dataDir, "servers", id, "files")
-  return { ...caller(files, id), files, folder, id, node }
+  return { ...caller(files, id), backups, files, folder, id, node }
 })
 
 /** The calls of a test, with plain text as contents. */

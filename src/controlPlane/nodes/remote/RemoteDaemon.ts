@@ -18,7 +18,7 @@ import { type ClientTls, tlsNow } from "../../../shared/net/connectTimeoutClient
 import { makeCreations } from "./creations.ts"
 import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, creationOutcome, remoteCall, toDaemonError } from "./remoteCall.ts"
-import { makeRemoteFiles } from "./remoteFiles.ts"
+import { makeRemoteBackups, makeRemoteFiles } from "./remoteFiles.ts"
 import { openRemoteSession } from "./remoteSession.ts"
 import { openConsole, type SocketOptions } from "./remoteSocket.ts"
 
@@ -76,7 +76,7 @@ export const makeDaemonCalls = Effect.map(
       })
     )
   }),
-  ({ daemon, nodeFiles }) => ({ ...daemon, nodeFiles })
+  ({ daemon, nodeBackups, nodeFiles }) => ({ ...daemon, nodeBackups, nodeFiles })
 )
 export type DaemonCalls = Effect.Success<typeof makeDaemonCalls>
 
@@ -290,6 +290,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     access: {
       ...makeRemoteFiles({ call, unreachable }),
       session: (id) => connected((to) => openRemoteSession(to, id))
-    }
+    },
+    backups: makeRemoteBackups({ call, unreachable })
   }
 }

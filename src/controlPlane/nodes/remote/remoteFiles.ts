@@ -12,6 +12,7 @@ import type {
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { cleanText } from "../../../contract/domain/NodeText.ts"
 import { type DaemonError, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
+import type { NodeBackups } from "../../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused, type NodeFiles } from "../../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillisOf } from "../../../shared/work/elapsed.ts"
 import type { DaemonCalls } from "./RemoteDaemon.ts"
@@ -118,26 +119,53 @@ const makeWatched = <E>(bytes: Stream.Stream<Uint8Array, E>, clock: Clock.Clock)
   return { watched, stalled, failed: () => failed }
 }
 
-export const makeRemoteFiles = ({ call, unreachable }: FileCalls): Omit<NodeFiles, "session"> => {
+/** Calls a daemon whose refusals are results, and reads its streams. */
+const makeAsking = ({ call, unreachable }: FileCalls) => {
+  const stalledDownload = new NodeUnreachable({
+    node_id: unreachable.node_id,
+    reason: "no byte arrived for 60 s"
+  })
+  return {
+    ask: <A>(
+      isRepeatable: boolean,
+      use: (client: DaemonCalls) => Effect.Effect<A, CallFailure | Refusal>,
+      options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
+    ) =>
+      Effect.flatMap(
+        call(isRepeatable, (client) => answered(use(client)), options),
+        Effect.fromResult
+      ),
+    received: <E>(stream: Stream.Stream<Uint8Array, E>) =>
+      stream.pipe(
+        Stream.mapError((): DaemonError => unreachable),
+        Stream.timeoutOrElse({ duration: STALL_MILLIS, orElse: () => Stream.fail(stalledDownload) })
+      )
+  }
+}
+
+/** The backups of a remote node (spec 12.3). */
+export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
+  const { ask, received } = makeAsking(calls)
+  return {
+    work: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.work({ params: { id }, payload })),
+    cancel: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.cancel({ params: { id }, payload })),
+    remove: (backup) => ask(true, ({ nodeBackups }) => nodeBackups.remove({ params: { backup } })),
+    archive: (backup) =>
+      Effect.map(
+        ask(true, ({ nodeBackups }) => nodeBackups.archive({ params: { backup } })),
+        received
+      )
+  }
+}
+
+export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> => {
+  const { call, unreachable } = calls
+  const { ask: askAny, received } = makeAsking(calls)
   const ask = <A>(
     isRepeatable: boolean,
     use: (client: DaemonCalls["nodeFiles"]) => Effect.Effect<A, CallFailure | Refusal>,
     options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
-  ) =>
-    Effect.flatMap(
-      call(isRepeatable, ({ nodeFiles }) => answered(use(nodeFiles)), options),
-      Effect.fromResult
-    )
-
-  const stalledDownload = new NodeUnreachable({
-    node_id: unreachable.node_id,
-    reason: "no byte of the file arrived for 60 s"
-  })
-  const received = <E>(stream: Stream.Stream<Uint8Array, E>) =>
-    stream.pipe(
-      Stream.mapError((): DaemonError => unreachable),
-      Stream.timeoutOrElse({ duration: STALL_MILLIS, orElse: () => Stream.fail(stalledDownload) })
-    )
+  ) => askAny(isRepeatable, ({ nodeFiles }) => use(nodeFiles), options)
 
   /** Sends bytes to the daemon while they arrive. Their own failure is that of the call. */
   const send = <A, E>(

@@ -17,6 +17,7 @@ import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { placementOf } from "../../nodes/placementRequest.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
+import { OperationRepo } from "../../store/repos/OperationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store, type Transaction } from "../../store/Store.ts"
 import { secondReservation } from "../list/reservations.ts"
@@ -44,6 +45,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const lifecycle = yield* ServerLifecycle
   const migrations = yield* MigrationRepo
+  const operations = yield* OperationRepo
   const records = yield* makeMigrationRecords
   const servers = yield* ServerRepo
   const store = yield* Store
@@ -100,6 +102,7 @@ export const makeMigrationSteps = Effect.gen(function* () {
         if (now === undefined || now.node_id !== record.node_id || migrationBlocker(now) !== undefined)
           return false
         if (Option.isSome(yield* migrations.find(record.id))) return false
+        if (Option.isSome(yield* operations.exclusiveOf(record.id))) return false
         // The node may have lost it, so it is verified first.
         if ((yield* servers.suspected).includes(record.id)) return false
         yield* records.begin(now, arrival)

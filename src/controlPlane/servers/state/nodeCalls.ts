@@ -15,8 +15,10 @@ import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import type { Daemon, DaemonError, DaemonRefused } from "../../../contract/nodeApi/Daemon.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
+import { OperationRepo } from "../../store/repos/OperationRepo.ts"
+import { Store } from "../../store/Store.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { isMoving, wrongStatus } from "./power.ts"
+import { isBusy, isMoving, wrongStatus } from "./power.ts"
 import { logFields } from "./recordChanges.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { isFinished } from "./transitions.ts"
@@ -98,7 +100,17 @@ export const makeNodeCalls = Effect.gen(function* () {
     if (isUnderway(index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
   })
 
-  return { call, recordOf, refuse, refuseMoving } as const
+  return { call, recordOf, refuse, refuseBusy: yield* makeRefuseBusy, refuseMoving } as const
+})
+
+/** Refuses work on a server that an operation has for itself. */
+export const makeRefuseBusy = Effect.gen(function* () {
+  const operations = yield* OperationRepo
+  const store = yield* Store
+  return Effect.fnUntraced(function* (id: ServerId) {
+    const found = yield* store.read(operations.exclusiveOf(id))
+    if (Option.isSome(found)) return yield* Effect.fail(isBusy(found.value))
+  })
 })
 
 export type NodeCallError = NotFound | Conflict | InvalidRequest | NodeFailure | Unavailable

@@ -4,6 +4,7 @@ import { Conflict, Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { installFailure } from "../../../contract/domain/InstallState.ts"
 import type { PowerAction } from "../../../contract/domain/NodeMessages.ts"
+import type { OperationRecord } from "../../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { next, type ServerStatus, type Trigger } from "../../../contract/domain/ServerStatus.ts"
 import type { ListedServer } from "../list/summary.ts"
@@ -41,6 +42,13 @@ export const isMoving = (id: ServerId): Conflict =>
   new Conflict({
     detail: `server is migrating to another node: ${id}`,
     hint: "Wait until the server has arrived; GET /api/nodes/:node of its old node has the progress."
+  })
+
+/** 409: an operation has the server for itself (spec 12.4). */
+export const isBusy = ({ id, kind, server_id }: OperationRecord): Conflict =>
+  new Conflict({
+    detail: `operation ${id} (${kind}) works on the server: ${server_id}`,
+    hint: "Wait until it has ended, or cancel the operation."
   })
 
 export const isBeingDeleted = (id: ServerId): Conflict =>

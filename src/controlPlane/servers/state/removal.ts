@@ -5,7 +5,7 @@ import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { makeNodeErrors, type NodeCallError } from "./nodeCalls.ts"
+import { makeNodeErrors, makeRefuseBusy, type NodeCallError } from "./nodeCalls.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
@@ -39,9 +39,11 @@ export const makeRemove = Effect.gen(function* () {
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
   const { failWith } = yield* makeNodeErrors
+  const refuseBusy = yield* makeRefuseBusy
 
   const remove = Effect.fnUntraced(function* (id: ServerId, options: RemoveOptions) {
     if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
+    if (!options.force) yield* refuseBusy(id)
     const record = Option.getOrUndefined(yield* lifecycle.beginRemoval(id, options.onlyIf))
     if (record === undefined) return yield* Effect.fail(NotFound.server(id))
     const from = yield* daemons.of(record.node_id).pipe(

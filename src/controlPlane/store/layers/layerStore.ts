@@ -2,6 +2,7 @@ import { Layer } from "effect"
 import { Journal } from "../journal/Journal.ts"
 import type { RetentionOptions } from "../Retention.ts"
 import { AuditRepo } from "../repos/AuditRepo.ts"
+import { BackupRepo } from "../repos/BackupRepo.ts"
 import { CapacityRepo } from "../repos/CapacityRepo.ts"
 import { CrashRepo } from "../repos/CrashRepo.ts"
 import { DeletedServerRepo } from "../repos/DeletedServerRepo.ts"
@@ -46,6 +47,7 @@ export const layerRepositories = Layer.mergeAll(
   RolloutRepo.layer,
   OperationRepo.layer,
   ScheduleRepo.layer,
+  BackupRepo.layer,
   WebhookRepo.layer,
   AuditRepo.layer
 ).pipe(Layer.provideMerge(Journal.layer))

@@ -346,6 +346,34 @@ const scheduleTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   )`
 })
 
+/** Backups, which outlive their servers and operations. */
+const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
+  const { id } = columnTypes(sql)
+  yield* sql`CREATE TABLE backups (
+    id ${id} PRIMARY KEY NOT NULL,
+    server_id ${id} NOT NULL,
+    server_name TEXT,
+    blueprint_id TEXT NOT NULL,
+    name TEXT,
+    labels TEXT NOT NULL,
+    state TEXT NOT NULL,
+    node_id TEXT NOT NULL,
+    operation_id ${id} NOT NULL,
+    figures TEXT,
+    pinned INTEGER NOT NULL,
+    expires_at TEXT,
+    created_by ${id},
+    created_at TEXT NOT NULL,
+    finished_at TEXT,
+    reason TEXT
+  )`
+  yield* sql`CREATE INDEX backups_by_time ON backups (created_at, id)`
+  yield* sql`CREATE INDEX backups_by_server ON backups (server_id, created_at, id)`
+  yield* sql`CREATE INDEX backups_by_operation ON backups (operation_id)`
+  yield* sql`CREATE INDEX backups_by_expiry ON backups (expires_at) WHERE expires_at IS NOT NULL`
+  yield* sql`CREATE INDEX backups_to_delete ON backups (id) WHERE state = 'deleting'`
+})
+
 /** The journal, and webhooks with the place up to which each has delivered. */
 const eventTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { big, id } = columnTypes(sql)
@@ -392,6 +420,7 @@ export const schema = Effect.gen(function* () {
     rolloutTables,
     operationTables,
     scheduleTables,
+    backupTables,
     eventTables
   ]) {
     yield* tables(sql)

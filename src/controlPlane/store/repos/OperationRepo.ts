@@ -3,12 +3,15 @@ import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import {
   type EndState,
+  isExclusive,
+  OperationKind,
   type OperationProgress,
   OperationRecord,
   shownOperation
 } from "../../../contract/domain/Operation.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { allOf, changes, Transaction, type Writing } from "../sql/Transaction.ts"
+import { failBackupOf } from "./BackupRepo.ts"
 
 /** Ended operations that are kept at most. */
 const MOST_ENDED = 10_000
@@ -79,6 +82,10 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
             FROM operations WHERE ${unfinished}`),
           Option.getOrElse(() => ({ total: 0, own: 0 }))
         ),
+      /** The unfinished operation that has a server for itself, if there is one. */
+      exclusiveOf: (server_id: ServerId) =>
+        readOne(sql`SELECT * FROM operations WHERE server_id = ${server_id} AND ${unfinished}
+          AND ${sql.in("kind", OperationKind.literals.filter(isExclusive))} LIMIT 1`),
       find: (id: string) => readOne(sql`SELECT * FROM operations WHERE id = ${id}`),
       /** Returns operations, newest first, unless no operation has the id `after`. */
       list: Effect.fn("OperationRepo.list")(function* ({
@@ -125,11 +132,13 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
         server: OperationServer
       ): Writing<OperationRecord | undefined> {
         const last = figures === undefined ? {} : { progress: yield* encodeProgress(figures) }
-        return yield* changed(
+        const ended = yield* changed(
           sql`UPDATE operations SET ${sql.update({ ...end, ...last, request: null })}
             WHERE id = ${id} AND ${unfinished} RETURNING *`,
           server
         )
+        if (ended !== undefined) yield* failBackupOf(sql, ended, server)
+        return ended
       }),
       /** Asks the leader to cancel an operation that runs; nothing if it does not run, or is being cancelled already. */
       askToCancel: (id: string, reason: string, server: OperationServer) =>

@@ -435,6 +435,7 @@ export class FakeDaemon {
       receive: noFiles,
       search: noFiles,
       diff: noFiles
-    }
+    },
+    backups: { work: noFiles, cancel: noFiles, remove: noFiles, archive: noFiles }
   }
 }

@@ -1,0 +1,110 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Backup, BackupPatch, BackupRequest, BackupState } from "../domain/Backup.ts"
+import { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../domain/errors.ts"
+import { ServerId } from "../domain/Id.ts"
+import { Operation } from "../domain/Operation.ts"
+import { Authorization, ReadableServers } from "./middleware.ts"
+import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
+import { labels, numberBetween, oneOf, text, time } from "./query.ts"
+import { route } from "./routePolicy.ts"
+
+const server = { server: ServerId.annotate({ description: "The id of the server." }) }
+const backup = { backup: Schema.String.annotate({ description: "The id of the backup." }) }
+const errors = [NotFound, Conflict, NodeFailure, Unavailable] as const
+
+const page = {
+  state: oneOf(BackupState.literals, "Only backups in this state."),
+  label: labels("Only backups whose labels meet the condition; may be given more than once."),
+  since: time("Only backups that were begun at this time or later."),
+  limit: numberBetween(1, 100, "At most this many backups; default 20. `Link` has the next page."),
+  after: text("Only backups that are older than the one with this id.")
+}
+
+/** Backups of servers (spec 12). */
+export class BackupsGroup extends HttpApiGroup.make("backups")
+  .add(
+    HttpApiEndpoint.post("create", "/servers/:server/backups", {
+      params: server,
+      headers: waitHeaders,
+      payload: BackupRequest,
+      success: Operation.pipe(HttpApiSchema.status(202)),
+      error: errors
+    }).annotateMerge(
+      route("Back up the files of a server", {
+        right: "backups",
+        audited: "backup.create",
+        longestWait: LONGEST_WAIT_SECONDS
+      })
+    ),
+    HttpApiEndpoint.get("listOf", "/servers/:server/backups", {
+      params: server,
+      query: page,
+      success: Schema.Array(Backup),
+      error: [NotFound, InvalidRequest]
+    }).annotateMerge(route("Backups of a server, newest first", { right: "backups" })),
+    HttpApiEndpoint.get("list", "/backups", {
+      query: {
+        server_id: text("Only backups of this server, which may be deleted."),
+        blueprint_id: text("Only backups of servers of this blueprint."),
+        ...page
+      },
+      success: Schema.Array(Backup),
+      error: InvalidRequest
+    }).annotateMerge(route("Backups that the key may see, newest first", { right: "backups" })),
+    HttpApiEndpoint.get("get", "/backups/:backup", {
+      params: backup,
+      success: Backup,
+      error: NotFound
+    }).annotateMerge(route("State and figures of a backup", { right: "backups" })),
+    HttpApiEndpoint.patch("patch", "/backups/:backup", {
+      params: backup,
+      payload: BackupPatch,
+      success: Backup,
+      error: NotFound
+    }).annotateMerge(
+      route("Change name, labels, pin and expiry of a backup", { right: "backups", audited: "backup.change" })
+    ),
+    HttpApiEndpoint.delete("remove", "/backups/:backup", {
+      params: backup,
+      success: HttpApiSchema.Empty(204),
+      error: errors
+    }).annotateMerge(
+      route("Delete a backup; if its node is away, its files are removed later", {
+        right: "restore",
+        audited: "backup.delete"
+      })
+    ),
+    HttpApiEndpoint.get("archive", "/backups/:backup/archive", {
+      params: backup,
+      query: {
+        ticket: text(
+          "A ticket in place of the `Authorization` header, for browsers. It begins the download within 30 s, and again until 60 s after it broke."
+        )
+      },
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      error: errors
+    }).annotateMerge(
+      route("Download a backup as tar.zst", {
+        right: "backups",
+        audited: "backup.read",
+        acceptsTicket: true,
+        transfers: true
+      })
+    ),
+    HttpApiEndpoint.post("verify", "/backups/:backup/verify", {
+      params: backup,
+      headers: waitHeaders,
+      success: Operation.pipe(HttpApiSchema.status(202)),
+      error: errors
+    }).annotateMerge(
+      route("Read every part of a backup, and compare it with its digest", {
+        right: "backups",
+        audited: "backup.verify",
+        longestWait: LONGEST_WAIT_SECONDS
+      })
+    )
+  )
+  .middleware(ReadableServers)
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Backups" })) {}

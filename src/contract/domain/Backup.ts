@@ -1,0 +1,143 @@
+/** Backups of the files of servers (spec 12). */
+import { Schema, Struct } from "effect"
+import { OperationId } from "./FileTask.ts"
+import { DefinitionId, NodeId, ServerId } from "./Id.ts"
+import { ExpiresIn, Labels, PrintableText } from "./Labels.ts"
+import { NodeCount, NodeText } from "./NodeText.ts"
+import { TimeText } from "./nowText.ts"
+import { OperationProgress } from "./Operation.ts"
+import { optionalInput } from "./optionalInput.ts"
+import { nullOr } from "./units.ts"
+
+export const BackupState = Schema.Literals(["queued", "copying", "done", "failed", "deleting"])
+export type BackupState = typeof BackupState.Type
+
+/** Whether the server wrote while its files were read (spec 12.2). */
+export const Consistency = Schema.Literals(["stopped", "crash"])
+export type Consistency = typeof Consistency.Type
+
+/** What a node knows of a finished backup. */
+export const BackupFigures = Schema.Struct({
+  /** Regular files, and how many of them changed while they were read. */
+  files: NodeCount,
+  changed_files: NodeCount,
+  /** Bytes of the contents, and of the parts. */
+  size_bytes: NodeCount,
+  stored_bytes: NodeCount,
+  /** SHA-256 of the archive, in hex. */
+  sha256: Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "SHA-256 in hex" })),
+  consistency: Consistency
+})
+export type BackupFigures = typeof BackupFigures.Type
+
+const figures = Struct.map(BackupFigures.fields, Schema.optionalKey)
+
+/** A backup as callers see it (spec 12.1). */
+export const Backup = Schema.Struct({
+  id: Schema.String,
+  server_id: ServerId,
+  /** Name, blueprint and labels of the server when the backup began. */
+  server_name: Schema.optionalKey(Schema.String),
+  blueprint_id: DefinitionId,
+  name: Schema.optionalKey(Schema.String),
+  labels: Labels,
+  state: BackupState,
+  kind: Schema.Literal("full"),
+  target: Schema.Literal("node"),
+  /** The node that stores it. */
+  node_id: NodeId,
+  /** The operation that makes it. */
+  operation_id: Schema.String,
+  ...figures,
+  pinned: Schema.Boolean,
+  expires_at: Schema.optionalKey(TimeText),
+  created_at: TimeText,
+  finished_at: Schema.optionalKey(TimeText),
+  /** Why it failed. */
+  reason: Schema.optionalKey(NodeText)
+}).annotate({ identifier: "Backup" })
+export type Backup = typeof Backup.Type
+
+/** A backup in the database. */
+export const BackupRecord = Schema.Struct({
+  id: Schema.String,
+  server_id: ServerId,
+  server_name: Schema.NullOr(Schema.String),
+  blueprint_id: Schema.String,
+  name: Schema.NullOr(Schema.String),
+  labels: Labels,
+  state: BackupState,
+  node_id: NodeId,
+  operation_id: Schema.String,
+  figures: Schema.NullOr(BackupFigures),
+  pinned: Schema.Boolean,
+  expires_at: Schema.NullOr(TimeText),
+  /** Id of the key that began it. */
+  created_by: Schema.NullOr(Schema.String),
+  created_at: TimeText,
+  finished_at: Schema.NullOr(TimeText),
+  reason: Schema.NullOr(Schema.String)
+})
+export type BackupRecord = typeof BackupRecord.Type
+
+/** Returns a backup as callers see it. */
+export const shownBackup = (record: BackupRecord): Backup => {
+  const { created_by: _, expires_at, figures, finished_at, name, reason, server_name, ...same } = record
+  return {
+    ...same,
+    ...(server_name === null ? {} : { server_name }),
+    ...(name === null ? {} : { name }),
+    kind: "full",
+    target: "node",
+    ...figures,
+    ...(expires_at === null ? {} : { expires_at }),
+    ...(finished_at === null ? {} : { finished_at }),
+    ...(reason === null ? {} : { reason })
+  }
+}
+
+const BackupName = PrintableText(128)
+
+/** Body of `POST /api/servers/:server/backups`. */
+export const BackupRequest = Schema.Struct({
+  name: optionalInput(BackupName),
+  labels: optionalInput(Labels),
+  pinned: optionalInput(Schema.Boolean),
+  expires_in: optionalInput(ExpiresIn)
+}).annotate({ identifier: "BackupRequest" })
+export type BackupRequest = typeof BackupRequest.Type
+
+/** Body of `PATCH /api/backups/:backup`; null removes the name or the expiry. */
+export const BackupPatch = Schema.Struct({
+  name: Schema.optionalKey(nullOr(BackupName)),
+  labels: Schema.optionalKey(Labels),
+  pinned: Schema.optionalKey(Schema.Boolean),
+  expires_in: Schema.optionalKey(nullOr(ExpiresIn))
+}).annotate({ identifier: "BackupPatch" })
+export type BackupPatch = typeof BackupPatch.Type
+
+/** What the control plane stores in a backup, so that its server can be made again. */
+const BackedUpServer = Schema.Struct({
+  server_name: Schema.NullOr(Schema.String),
+  blueprint_id: Schema.String,
+  labels: Labels,
+  overrides: Schema.Json
+})
+
+/** The task of an operation on a backup, on the node that has or makes it. */
+export const BackupTask = Schema.Union([
+  Schema.Struct({ kind: Schema.Literal("create"), backup_id: OperationId, server: BackedUpServer }),
+  Schema.Struct({ kind: Schema.Literal("verify"), backup_id: OperationId })
+])
+export type BackupTask = typeof BackupTask.Type
+
+/** The state of a {@link BackupTask}. A task that a restart of the daemon ended begins again with the next call. */
+export const BackupTaskState = Schema.Struct({
+  state: Schema.Literals(["running", "done", "failed"]),
+  progress: OperationProgress,
+  /** Why it has failed. */
+  reason: Schema.optionalKey(NodeText),
+  /** Of a finished creation. */
+  figures: Schema.optionalKey(BackupFigures)
+})
+export type BackupTaskState = typeof BackupTaskState.Type

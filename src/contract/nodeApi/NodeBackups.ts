@@ -1,0 +1,62 @@
+/** The backups of a node: the calls and their wire, between the control plane and a daemon (spec 12.3). */
+import { type Effect, Schema, type Scope, type Stream } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Policy, route } from "../api/routePolicy.ts"
+import { BackupTask, BackupTaskState } from "../domain/Backup.ts"
+import { OperationId } from "../domain/FileTask.ts"
+import { ServerId } from "../domain/Id.ts"
+import { DaemonAuthorization } from "./DaemonAuthorization.ts"
+import type { FileError } from "./NodeFiles.ts"
+import { refusals } from "./NodeFilesApi.ts"
+
+export interface BackupTaskRequest {
+  readonly operation_id: string
+  readonly task: BackupTask
+}
+
+/** The backups of a node, in its own folder (spec 12.3). */
+export interface NodeBackups {
+  /** Begins the task of an operation, or returns the state that it has; idempotent by the id of the operation. */
+  work(id: ServerId, request: BackupTaskRequest): Effect.Effect<BackupTaskState, FileError>
+  /** Ends a task and removes an unfinished backup; idempotent, also for a task that the node does not know. */
+  cancel(id: ServerId, request: BackupTaskRequest): Effect.Effect<void, FileError>
+  /** Removes a backup; idempotent. @error FileRefused 409 a task works on it */
+  remove(backup_id: string): Effect.Effect<void, FileError>
+  /**
+   * Streams the archive of a backup, in the format `tar.zst`. The stream fails at a part that is not as it was written.
+   * @error FileRefused 404 the node does not have the backup
+   */
+  archive(backup_id: string): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
+}
+
+const server = { id: ServerId }
+const backup = { backup: OperationId }
+const payload = Schema.Struct({ operation_id: OperationId, task: BackupTask })
+
+/** The calls of {@link NodeBackups}. An archive is a stream without limit and deadline. */
+export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
+  .add(
+    HttpApiEndpoint.post("work", "/servers/:id/backups", {
+      params: server,
+      payload,
+      success: BackupTaskState,
+      error: refusals
+    }).annotateMerge(route("Begin the task of an operation on a backup, or return its state")),
+    HttpApiEndpoint.post("cancel", "/servers/:id/backups/cancel", {
+      params: server,
+      payload,
+      error: refusals
+    }).annotateMerge(route("Cancel the task of an operation on a backup")),
+    HttpApiEndpoint.delete("remove", "/backups/:backup", {
+      params: backup,
+      error: refusals
+    }).annotateMerge(route("Remove a backup; an unknown id is no error")),
+    HttpApiEndpoint.get("archive", "/backups/:backup/archive", {
+      params: backup,
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      error: refusals
+    }).annotateMerge(route("The archive of a backup", { transfers: true }))
+  )
+  .middleware(DaemonAuthorization)
+  .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })
+  .annotateMerge(OpenApi.annotations({ title: "Backups of servers" })) {}

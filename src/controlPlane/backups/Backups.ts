@@ -1,0 +1,243 @@
+/**
+ * Backups of the files of servers (spec 12). `Backups` begins, lists, changes and deletes them, `runners` does the work
+ * of their operations on nodes, `layerBackups` removes those that are due. Begin with `Backups`, `runners`, `http`.
+ */
+import { Clock, Context, Effect, Layer, Option } from "effect"
+import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
+import type { BackupPatch, BackupRecord, BackupRequest, BackupTask } from "../../contract/domain/Backup.ts"
+import { Conflict, NodeFailure, NotFound, Unavailable } from "../../contract/domain/errors.ts"
+import { type ServerId, serverId } from "../../contract/domain/Id.ts"
+import { idBytes } from "../../contract/domain/idBytes.ts"
+import { admits } from "../../contract/domain/Key.ts"
+import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
+import { currentRestriction } from "../http/Principal.ts"
+import { LimitReached } from "../http/rateLimit.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import { Fleet } from "../nodes/fleet/Fleet.ts"
+import { Operations } from "../operations/Operations.ts"
+import { unknownAfter } from "../servers/list/listQuery.ts"
+import { ServerIndex } from "../servers/list/ServerIndex.ts"
+import { makeNodeCalls } from "../servers/state/nodeCalls.ts"
+import { wrongStatus } from "../servers/state/power.ts"
+import { type BackupPage, BackupRepo } from "../store/repos/BackupRepo.ts"
+import { Store } from "../store/Store.ts"
+
+/** Backups of one server. */
+const MOST = 1_000
+/** Milliseconds after which a refused caller may try again. */
+const RETRY_AFTER = 60_000
+/** Rows that are read at a time for a caller that does not see all of them. */
+const ROWS = 500
+
+const tooMany = (id: ServerId, count: number) =>
+  new LimitReached({
+    detail: `server ${id} has ${count} backups`,
+    hint: `Delete some: GET /api/servers/${id}/backups lists them.`,
+    limit: MOST,
+    resetAfter: RETRY_AFTER
+  })
+
+const notDone = ({ id, state }: BackupRecord) =>
+  new Conflict({
+    detail: `backup is ${state}: ${id}`,
+    hint: "GET /api/backups/:backup has its state; a finished one is done."
+  })
+
+/** Logs why the files of a backup are removed later. */
+export const removedLater = ({ id, node_id }: BackupRecord, why: string) =>
+  Effect.logInfo(`the files of a backup are removed later: ${why}`).pipe(
+    Effect.annotateLogs({ backup_id: id, node_id })
+  )
+
+/** Removes backups on their nodes, then in the database. */
+export const makeRemoveBackup = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const fleet = yield* Fleet
+  const repo = yield* BackupRepo
+  const store = yield* Store
+  /** @error NodeUnreachable | DaemonRefused | FileRefused the row stays, and the removal is repeated */
+  return Effect.fnUntraced(function* ({ id, node_id, server_id }: BackupRecord) {
+    yield* store.write(repo.deleting(id, index.factsOf(server_id)))
+    // Without its node, the files of a backup are gone.
+    if (fleet.get(node_id) !== undefined) {
+      const { backups } = yield* daemons.of(node_id)
+      yield* backups.remove(id)
+    }
+    yield* store.write(repo.remove(id))
+  })
+})
+
+/** Finds the backups that the caller sees. */
+const makeReads = Effect.gen(function* () {
+  const index = yield* ServerIndex
+  const repo = yield* BackupRepo
+  const store = yield* Store
+
+  /** Which backups the caller sees: of the servers that its key reads. Those of deleted servers need a key for all. */
+  const visibility = Effect.map(currentRestriction, (within) => ({
+    seesAll: within === undefined,
+    sees: ({ server_id }: BackupRecord): boolean => {
+      const facts = index.get(server_id)
+      return within === undefined || (facts !== undefined && admits(within, facts))
+    }
+  }))
+
+  const find = Effect.fn("Backups.find")(function* (id: string) {
+    const { sees } = yield* visibility
+    const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+    return record === undefined || !sees(record) ? yield* NotFound.backup(id) : record
+  })
+
+  const list = Effect.fn("Backups.list")(function* (
+    { after, limit, ...page }: BackupPage,
+    conditions: ReadonlyArray<LabelCondition>
+  ) {
+    const { sees, seesAll } = yield* visibility
+    const isWanted = (record: BackupRecord) =>
+      sees(record) && conditions.every((condition) => meets(record.labels, condition))
+    const rows = seesAll && conditions.length === 0 ? limit + 1 : ROWS
+    const found: Array<BackupRecord> = []
+    let last = after
+    while (found.length <= limit) {
+      const some = yield* store.read(
+        repo.list({ ...page, limit: rows, ...(last === undefined ? {} : { after: last }) })
+      )
+      if (some === undefined && last === after) return yield* unknownAfter("backup", after)
+      found.push(...(some ?? []).filter(isWanted))
+      last = some?.at(-1)?.id
+      if (some === undefined || some.length < rows) break
+    }
+    const records = found.slice(0, limit)
+    return { records, next: found.length > limit ? records.at(-1)?.id : undefined }
+  })
+
+  return { find, list } as const
+})
+
+export class Backups extends Context.Service<Backups>()("muster/backups/Backups", {
+  make: Effect.gen(function* () {
+    const daemons = yield* DaemonClient
+    const index = yield* ServerIndex
+    const operations = yield* Operations
+    const removeOnNode = yield* makeRemoveBackup
+    const repo = yield* BackupRepo
+    const store = yield* Store
+    const { find, list } = yield* makeReads
+    const { recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
+
+    const finished = Effect.fnUntraced(function* (id: string) {
+      const record = yield* find(id)
+      return record.state === "done" ? record : yield* notDone(record)
+    })
+
+    const create = Effect.fn("Backups.create")(function* (id: ServerId, request: BackupRequest) {
+      const server = yield* recordOf(id)
+      yield* refuseMoving(id)
+      if (server.install.phase !== "ready") return yield* wrongStatus(server)
+      const backup_id = serverId(idBytes(16))
+      const now = yield* Clock.currentTimeMillis
+      const { blueprint_id, labels, name = null, overrides = {} } = server
+      const task: BackupTask = {
+        kind: "create",
+        backup_id,
+        server: { server_name: name, blueprint_id, labels, overrides: overrides }
+      }
+      yield* describeAudit({ id: backup_id })
+      return yield* operations.begin("backup.create", server, task, {
+        alongside: (operation) =>
+          Effect.gen(function* () {
+            const count = yield* repo.countOf(id)
+            if (count >= MOST) return yield* Effect.fail(tooMany(id, count))
+            yield* repo.insert(
+              {
+                id: backup_id,
+                server_id: id,
+                server_name: name,
+                blueprint_id,
+                name: request.name ?? null,
+                labels: request.labels ?? labels,
+                state: "queued",
+                node_id: server.node_id,
+                operation_id: operation.id,
+                figures: null,
+                pinned: request.pinned ?? false,
+                expires_at: request.expires_in === undefined ? null : expiryOf(now, request.expires_in),
+                created_by: operation.created_by,
+                created_at: operation.created_at,
+                finished_at: null,
+                reason: null
+              },
+              server
+            )
+          })
+      })
+    })
+
+    const verify = Effect.fn("Backups.verify")(function* (id: string) {
+      const { server_id } = yield* finished(id)
+      const server: ServerRecord | undefined = Option.getOrUndefined(yield* index.lookUp(server_id))
+      if (server === undefined) {
+        return yield* new Conflict({
+          detail: `the server of the backup was deleted: ${server_id}`,
+          hint: "Download it: GET /api/backups/:backup/archive breaks at a part that is damaged."
+        })
+      }
+      const task: BackupTask = { kind: "verify", backup_id: id }
+      return yield* operations.begin("backup.verify", server, task)
+    })
+
+    const patch = Effect.fn("Backups.patch")(function* (id: string, { expires_in, ...change }: BackupPatch) {
+      const { server_id } = yield* find(id)
+      const now = yield* Clock.currentTimeMillis
+      const expires_at =
+        expires_in === undefined ? {} : { expires_at: expires_in === null ? null : expiryOf(now, expires_in) }
+      const facts = index.factsOf(server_id)
+      return (
+        (yield* store.write(repo.patch(id, { ...change, ...expires_at }, facts))) ??
+        (yield* NotFound.backup(id))
+      )
+    })
+
+    /** Makes failures of the node those of the route. */
+    const answered = <A, R>(record: BackupRecord, use: Effect.Effect<A, FileError, R>) =>
+      Effect.catch(use, (error) =>
+        error._tag === "NodeUnreachable"
+          ? Effect.fail<NodeFailure | Unavailable>(Unavailable.nodeNotConnected(error.node_id))
+          : Effect.fail(
+              new NodeFailure({ detail: `node ${record.node_id}: ${error.detail}`, hint: error.hint })
+            )
+      )
+
+    const archive = Effect.fn("Backups.archive")(function* (id: string) {
+      const record = yield* finished(id)
+      const opened = Effect.flatMap(daemons.of(record.node_id), ({ backups }) => backups.archive(id))
+      return { record, bytes: yield* answered(record, opened) }
+    })
+
+    const remove = Effect.fn("Backups.remove")(function* (id: string) {
+      const record = yield* find(id)
+      if (record.state === "queued" || record.state === "copying") {
+        return yield* new Conflict({
+          detail: `backup is ${record.state}: ${id}`,
+          hint: `Cancel its operation first: ${record.operation_id}.`
+        })
+      }
+      yield* refuseBusy(record.server_id)
+      // The row is marked: what the node does not do now, the leader repeats.
+      yield* removeOnNode(record).pipe(
+        Effect.catchTags({
+          NodeUnreachable: (error) => removedLater(record, error.reason ?? "it is not connected"),
+          DaemonRefused: ({ detail }) => removedLater(record, detail),
+          FileRefused: ({ detail }) => removedLater(record, detail)
+        })
+      )
+    })
+
+    return { create, find, list, patch, archive, remove, verify }
+  })
+}) {
+  static readonly layer = Layer.effect(Backups, Backups.make)
+}

@@ -1,0 +1,92 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
+import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
+import { shownBackup } from "../../contract/domain/Backup.ts"
+import { labelCondition } from "../../contract/domain/Labels.ts"
+import { handlersOf } from "../../shared/net/requestServices.ts"
+import { Tickets } from "../events/Tickets.ts"
+import { attachment, OCTETS } from "../files/ranges.ts"
+import { limitResponse } from "../http/rateLimit.ts"
+import { linkOf, pageAfter } from "../http/requestUrl.ts"
+import { makeAccepted } from "../operations/http.ts"
+import { Backups } from "./Backups.ts"
+
+const PAGE = 20
+
+interface PageQuery {
+  readonly after?: string
+  readonly blueprint_id?: string
+  readonly label?: string | ReadonlyArray<string>
+  readonly limit?: string
+  readonly server_id?: string
+  readonly since?: string
+  readonly state?: string
+}
+
+/** Handlers of the routes of backups (spec 12.1). */
+export const BackupsHandlers = handlersOf(
+  ApplicationApi,
+  "backups",
+  Effect.fn(function* (handlers) {
+    const accepted = yield* makeAccepted
+    const backups = yield* Backups
+    const tickets = yield* Tickets
+
+    const list = Effect.fnUntraced(function* (query: PageQuery, url: string) {
+      const { blueprint_id = "", label = [], server_id = "", since = "", state = "" } = query
+      const { next, records } = yield* backups.list(
+        {
+          ...pageAfter(query, PAGE),
+          ...(server_id === "" ? {} : { server_id }),
+          ...(blueprint_id === "" ? {} : { blueprint_id }),
+          ...(state === "" ? {} : { state }),
+          ...(since === "" ? {} : { since: new Date(since).toISOString() })
+        },
+        [label].flat().flatMap((text) => labelCondition(text) ?? [])
+      )
+      return HttpServerResponse.jsonUnsafe(records.map(shownBackup), { headers: linkOf(url, next) })
+    })
+
+    return handlers.handleAll({
+      create: Effect.fnUntraced(
+        function* ({ headers, params, payload }) {
+          return yield* accepted(yield* backups.create(params.server, payload), headers.prefer)
+        },
+        Effect.catchTag("LimitReached", limitResponse)
+      ),
+      listOf: ({ params, query, request }) => list({ ...query, server_id: params.server }, request.url),
+      list: ({ query, request }) => list(query, request.url),
+      get: ({ params }) => Effect.map(backups.find(params.backup), shownBackup),
+      patch: Effect.fnUntraced(function* ({ params, payload }) {
+        yield* describeAudit({ id: params.backup, changes: Object.keys(payload) })
+        return shownBackup(yield* backups.patch(params.backup, payload))
+      }),
+      remove: Effect.fnUntraced(function* ({ params }) {
+        yield* describeAudit({ id: params.backup })
+        yield* backups.remove(params.backup)
+      }),
+      archive: Effect.fnUntraced(function* ({ params }) {
+        yield* describeAudit({ id: params.backup })
+        yield* tickets.open({
+          content: JSON.stringify(["backup", params.backup]),
+          start: 0,
+          cursor: undefined
+        })
+        const { bytes, record } = yield* backups.archive(params.backup)
+        return HttpServerResponse.stream(bytes, {
+          contentType: OCTETS,
+          ...(record.figures === null ? {} : { contentLength: record.figures.stored_bytes }),
+          headers: { "content-disposition": attachment(`${record.server_id}-${record.id}.tar.zst`) }
+        })
+      }),
+      verify: Effect.fnUntraced(
+        function* ({ headers, params }) {
+          yield* describeAudit({ id: params.backup })
+          return yield* accepted(yield* backups.verify(params.backup), headers.prefer)
+        },
+        Effect.catchTag("LimitReached", limitResponse)
+      )
+    })
+  })
+)

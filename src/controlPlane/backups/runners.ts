@@ -1,0 +1,99 @@
+import { Effect, Layer, Option, Schema } from "effect"
+import { BackupTask } from "../../contract/domain/Backup.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import type { OperationRecord } from "../../contract/domain/Operation.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { NodeUnreachable } from "../../contract/nodeApi/Daemon.ts"
+import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
+import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import {
+  OperationFailed,
+  type OperationRunner,
+  OperationRunners,
+  type RunnerError
+} from "../operations/OperationRunners.ts"
+import { BackupRepo } from "../store/repos/BackupRepo.ts"
+import { Store } from "../store/Store.ts"
+
+/** Between two looks at a task on its node. */
+const EVERY = "500 millis"
+
+const decodeTask = Schema.decodeUnknownEffect(BackupTask)
+
+/** Makes a refusal of the node the end of the operation. */
+const asked = <A>(call: Effect.Effect<A, FileError>): Effect.Effect<A, OperationFailed | NodeUnreachable> =>
+  Effect.mapError(call, (error) =>
+    error._tag === "NodeUnreachable" ? error : new OperationFailed({ reason: error.detail })
+  )
+
+/** Follows a task on its node to its end, and returns its figures. */
+const follow = Effect.fnUntraced(function* (
+  backups: NodeBackups,
+  { id }: ServerRecord,
+  request: BackupTaskRequest,
+  report: Parameters<OperationRunner["run"]>[2]
+) {
+  while (true) {
+    // A node that does not know the operation begins it: it was restarted meanwhile.
+    const { figures, progress, reason, state } = yield* asked(backups.work(id, request))
+    yield* report(progress)
+    if (state === "failed")
+      return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
+    if (state === "done") return figures
+    yield* Effect.sleep(EVERY)
+  }
+})
+
+/** Registers the runners of backups: the nodes of their servers do the work (spec 12.4). */
+export const BackupRunners = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const daemons = yield* DaemonClient
+    const repo = yield* BackupRepo
+    const store = yield* Store
+    const { register } = yield* OperationRunners
+
+    const callOf = Effect.fnUntraced(function* ({ id: operation_id, request }: OperationRecord) {
+      const task = yield* Effect.mapError(
+        decodeTask(request),
+        () => new OperationFailed({ reason: "its request cannot be read by this version" })
+      )
+      const backup = Option.getOrUndefined(yield* store.read(repo.find(task.backup_id)))
+      if (backup === undefined) return yield* new OperationFailed({ reason: "the backup was deleted" })
+      const asking: BackupTaskRequest = { operation_id, task }
+      return { backup, request: asking }
+    })
+
+    const create: OperationRunner = {
+      run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
+        const { backup, request } = yield* callOf(operation)
+        // The runner was called before, and the leader ended between the last two writes.
+        if (backup.state === "done") return
+        yield* store.write(repo.copying(backup.id, server.node_id, server))
+        const { backups } = yield* daemons.of(server.node_id)
+        const figures = yield* follow(backups, server, request, report)
+        if (figures === undefined) return yield* new OperationFailed({ reason: "the node gives no figures" })
+        yield* store.write(repo.finish(backup.id, figures, yield* nowText, server))
+      }),
+      cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
+        const { request } = yield* callOf(operation)
+        const { backups } = yield* daemons.of(server.node_id)
+        yield* asked(backups.cancel(server.id, request))
+      })
+    }
+    const verify: OperationRunner = {
+      run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
+        const { backup, request } = yield* callOf(operation)
+        const { backups } = yield* daemons.of(backup.node_id)
+        yield* follow(backups, server, request, report)
+      }),
+      cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
+        const { backup, request } = yield* callOf(operation)
+        const { backups } = yield* daemons.of(backup.node_id)
+        yield* asked(backups.cancel(server.id, request))
+      })
+    }
+    register("backup.create", create)
+    register("backup.verify", verify)
+  })
+)

@@ -1,0 +1,172 @@
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import {
+  BackupFigures,
+  type BackupPatch,
+  BackupRecord,
+  shownBackup
+} from "../../../contract/domain/Backup.ts"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import { Labels } from "../../../contract/domain/Labels.ts"
+import type { OperationRecord } from "../../../contract/domain/Operation.ts"
+import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
+
+const BackupRow = Schema.Struct({
+  ...BackupRecord.fields,
+  labels: JsonColumn(Labels),
+  figures: Schema.NullOr(JsonColumn(BackupFigures)),
+  pinned: BooleanColumn
+})
+const encode = writeRow(BackupRow)
+const encodeFigures = writeRow(JsonColumn(BackupFigures))
+const encodeLabels = writeRow(JsonColumn(Labels))
+const readAll = readRows(BackupRow)
+const readOne = firstRow(BackupRow)
+const readCount = firstRow(Schema.Struct({ count: IntColumn }))
+
+/** The facts of the server for the journal, if it exists. */
+type BackedUpServer = Parameters<Transaction["Service"]["append"]>[1]
+
+export interface BackupPage {
+  readonly server_id?: string
+  readonly blueprint_id?: string
+  readonly state?: string
+  /** Only backups that were begun at this time or later (RFC 3339). */
+  readonly since?: string
+  /** Only backups that are older than the one with this id. */
+  readonly after?: string
+  readonly limit: number
+}
+
+const announce = Effect.fnUntraced(function* (record: BackupRecord, server: BackedUpServer): Writing {
+  const { server_id } = record
+  yield* (yield* Transaction).append(
+    { topic: "server:backup", server_id, payload: shownBackup(record) },
+    server
+  )
+})
+
+/** Updates a row and announces it; returns it, unless no row has changed. */
+const changed = Effect.fnUntraced(function* (
+  update: Statement.Statement<unknown>,
+  server: BackedUpServer
+): Writing<BackupRecord | undefined> {
+  const record = Option.getOrUndefined(yield* readOne(update))
+  if (record !== undefined) yield* announce(record, server)
+  return record
+})
+
+/** Makes the backup of an operation failed that ends without it, as part of that write. */
+export const failBackupOf = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  { finished_at, id, kind, reason, state }: OperationRecord,
+  server: BackedUpServer
+): Writing {
+  if (kind !== "backup.create" || state === "done") return
+  yield* changed(
+    sql`UPDATE backups SET ${sql.update({ state: "failed", reason, finished_at })}
+      WHERE operation_id = ${id} AND state IN ('queued', 'copying') RETURNING *`,
+    server
+  )
+})
+
+/** Backups (spec 12.1); they outlive their servers. Each change of a state is a journal entry of the same write. */
+export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/BackupRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    return {
+      insert: Effect.fn("BackupRepo.insert")(function* (
+        record: BackupRecord,
+        server: BackedUpServer
+      ): Writing {
+        yield* sql`INSERT INTO backups ${sql.insert(yield* encode(record))}`
+        yield* announce(record, server)
+      }),
+      countOf: (server_id: ServerId) =>
+        Effect.map(
+          readCount(sql`SELECT COUNT(*) AS count FROM backups WHERE server_id = ${server_id}`),
+          Option.match({ onNone: () => 0, onSome: ({ count }) => count })
+        ),
+      find: (id: string) => readOne(sql`SELECT * FROM backups WHERE id = ${id}`),
+      /** Returns backups, newest first, unless no backup has the id `after`. */
+      list: Effect.fn("BackupRepo.list")(function* ({
+        after,
+        blueprint_id,
+        limit,
+        server_id,
+        since,
+        state
+      }: BackupPage): Effect.fn.Return<ReadonlyArray<BackupRecord> | undefined, SqlError.SqlError> {
+        const last = sql`SELECT created_at, id FROM backups WHERE id = ${after ?? ""}`
+        if (after !== undefined && (yield* last).length === 0) return undefined
+        return yield* readAll(
+          sql`SELECT * FROM backups WHERE ${allOf(sql, [
+            server_id !== undefined && sql`server_id = ${server_id}`,
+            blueprint_id !== undefined && sql`blueprint_id = ${blueprint_id}`,
+            state !== undefined && sql`state = ${state}`,
+            since !== undefined && sql`created_at >= ${since}`,
+            after !== undefined && sql`(created_at, id) < (${last})`
+          ])} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
+        )
+      }),
+      /** Notes that the node of a server copies its files; nothing if the backup has ended. */
+      copying: (id: string, node_id: string, server: BackedUpServer) =>
+        changed(
+          sql`UPDATE backups SET ${sql.update({ state: "copying", node_id })}
+            WHERE id = ${id} AND state IN ('queued', 'copying') RETURNING *`,
+          server
+        ),
+      finish: Effect.fn("BackupRepo.finish")(function* (
+        id: string,
+        figures: BackupFigures,
+        finished_at: string,
+        server: BackedUpServer
+      ): Writing<BackupRecord | undefined> {
+        const end = { state: "done", figures: yield* encodeFigures(figures), finished_at }
+        return yield* changed(
+          sql`UPDATE backups SET ${sql.update(end)}
+            WHERE id = ${id} AND state IN ('queued', 'copying') RETURNING *`,
+          server
+        )
+      }),
+      patch: Effect.fn("BackupRepo.patch")(function* (
+        id: string,
+        {
+          labels,
+          ...change
+        }: Pick<BackupPatch, "labels" | "name" | "pinned"> & {
+          readonly expires_at?: string | null
+        },
+        server: BackedUpServer
+      ): Writing<BackupRecord | undefined> {
+        const { pinned, ...texts } = change
+        const set = {
+          ...texts,
+          ...(pinned === undefined ? {} : { pinned: pinned ? 1 : 0 }),
+          ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) })
+        }
+        if (Object.keys(set).length === 0)
+          return Option.getOrUndefined(yield* readOne(sql`SELECT * FROM backups WHERE id = ${id}`))
+        return yield* changed(sql`UPDATE backups SET ${sql.update(set)} WHERE id = ${id} RETURNING *`, server)
+      }),
+      /** Notes that an ended backup is to be removed; nothing if it has not ended. */
+      deleting: (id: string, server: BackedUpServer) =>
+        changed(
+          sql`UPDATE backups SET state = 'deleting'
+            WHERE id = ${id} AND state IN ('done', 'failed', 'deleting') RETURNING *`,
+          server
+        ),
+      remove: Effect.fn("BackupRepo.remove")(function* (id: string): Writing {
+        yield* sql`DELETE FROM backups WHERE id = ${id} AND state = 'deleting'`
+      }),
+      /** Backups that are to be removed at a time (RFC 3339): deleted ones, and expired ones that are not pinned. */
+      due: (now: string, limit: number) =>
+        readAll(sql`SELECT * FROM backups WHERE state = 'deleting'
+          OR (expires_at <= ${now} AND pinned = 0 AND state IN ('done', 'failed'))
+          ORDER BY created_at, id LIMIT ${limit}`)
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(BackupRepo, BackupRepo.make)
+}

@@ -1,0 +1,237 @@
+/**
+ * The backups of a node (spec 12): tasks that make and check them, and their archives. Imports `access`, `disk`,
+ * `files` and `instances`. Read first: this file, `pack.ts` (how files become parts), `target.ts` (where parts are).
+ */
+import { Clock, Effect, Exit, Fiber, FiberMap, Option, Schedule, Semaphore, Stream } from "effect"
+import type { BackupFigures, BackupTask, BackupTaskState } from "../../contract/domain/Backup.ts"
+import { cleanText } from "../../contract/domain/NodeText.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import { isUp } from "../../contract/domain/ServerStatus.ts"
+import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
+import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
+import { makeSite, whyClosed } from "../access/makeAccess.ts"
+import { type AccessError, conflict, toFileError } from "../access/refused.ts"
+import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import type { Instance } from "../instances/Instance.ts"
+import type { Instances } from "../instances/Instances.ts"
+import { readManifest, writeManifest } from "./manifest.ts"
+import { packServer } from "./pack.ts"
+import { readParts } from "./parts.ts"
+import type { BackupTarget } from "./target.ts"
+
+/** Ended tasks whose outcome is in memory; the control plane asks within seconds. */
+const MOST_ENDED = 1_000
+/** Age of the newest part of a backup without a manifest at which its parts are removed, in ms. */
+const ABANDONED = 24 * 60 * 60 * 1000
+
+export interface BackupParts {
+  readonly instances: Instances["Service"]
+  readonly files: InstanceFiles["Service"]
+  readonly target: BackupTarget
+}
+
+/** Reports bytes: those that are done, and all if they are known. */
+type OnBytes = (done: number, total?: number) => void
+
+/** The task while it runs, and then its outcome. */
+interface Task {
+  readonly backup_id: string
+  state: BackupTaskState
+}
+
+const running = (done: number, total = 0): BackupTaskState => ({
+  state: "running",
+  progress: { done, total, unit: "bytes" }
+})
+
+const explained = <A>(use: Effect.Effect<A, AccessError>) => Effect.mapError(use, toFileError("/"))
+
+const reasonOf = (error: FileError) => cleanText("detail" in error ? error.detail : "the node was lost")
+
+/** Reads and removes backups. */
+const makeStored = (target: BackupTarget, isUsed: (backup_id: string) => boolean) => {
+  const manifestOf = Effect.fnUntraced(function* (id: string) {
+    const manifest = yield* explained(readManifest(target, id))
+    if (Option.isSome(manifest)) return manifest.value
+    return yield* new FileRefused({
+      status: 404,
+      detail: `the node does not have backup ${id}`,
+      hint: "Its folder was moved or removed; delete the backup."
+    })
+  })
+
+  const abandoned = Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    for (const { at, id } of yield* target.list) {
+      if (now - at < ABANDONED || isUsed(id)) continue
+      if (Option.isSome(yield* readManifest(target, id))) continue
+      yield* target.remove(id)
+      yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${id}`)
+    }
+  }).pipe(Effect.catch(({ message }) => Effect.logWarning(`parts of backups were not removed: ${message}`)))
+
+  return {
+    manifestOf,
+    /** Removes parts without a manifest; never ends. */
+    collect: Effect.repeat(abandoned, Schedule.spaced("1 hour")),
+    remove: Effect.fn("NodeBackups.remove")(function* (id: string) {
+      if (isUsed(id)) return yield* conflict(`backup ${id}`, "a task works on it", "Wait until it has ended.")
+      yield* explained(target.remove(id))
+    }),
+    archive: Effect.fn("NodeBackups.archive")(function* (id: string) {
+      const { parts } = yield* manifestOf(id)
+      return readParts(target, parts).pipe(Stream.mapError(toFileError("/")))
+    })
+  }
+}
+
+/** Makes backups of servers. */
+const makeCreate = ({ files, target }: Pick<BackupParts, "files" | "target">) =>
+  Effect.fnUntraced(function* (
+    instance: Instance,
+    { backup_id, server }: Extract<BackupTask, { readonly kind: "create" }>,
+    operation_id: string,
+    onBytes: OnBytes
+  ): Effect.fn.Return<BackupFigures, FileError> {
+    const before = yield* explained(readManifest(target, backup_id))
+    // The service or the daemon was restarted before the end was known.
+    if (Option.isSome(before)) return before.value.figures
+    yield* explained(target.remove(backup_id))
+    const created_at = yield* nowText
+    const begun = instance.file.get()
+    const pack = Effect.gen(function* () {
+      const site = yield* makeSite(files, instance, {})
+      return yield* packServer(site, target, backup_id, onBytes)
+    })
+    const name = `operation ${operation_id} (backup.create)`
+    const packed = yield* instance.accesses
+      .run(() => whyClosed(instance), pack)
+      .pipe(
+        (use) =>
+          Effect.acquireUseRelease(
+            Effect.sync(() => {
+              instance.accesses.exclusive = name
+            }),
+            () => use,
+            () =>
+              Effect.sync(() => {
+                instance.accesses.exclusive = undefined
+              })
+          ),
+        explained
+      )
+    const ended = instance.file.get()
+    // A start and a stop in between leave reports, which have later sequences.
+    const wasStopped = !isUp(begun.status) && !isUp(ended.status) && begun.sequence === ended.sequence
+    const { archive, counts, index } = packed
+    const figures: BackupFigures = {
+      ...counts,
+      stored_bytes: archive.bytes,
+      sha256: archive.sha256,
+      consistency: wasStopped ? "stopped" : "crash"
+    }
+    const manifest = {
+      format: 1 as const,
+      id: backup_id,
+      server_id: begun.spec.id,
+      kind: "full" as const,
+      created_at,
+      finished_at: yield* nowText,
+      figures,
+      parts: archive.parts,
+      index: index.parts,
+      spec: begun.spec,
+      server
+    }
+    yield* explained(writeManifest(target, manifest))
+    return figures
+  })
+
+/** Makes the backups of a daemon. Tasks end with the scope, and begin again with the next call. */
+export const makeBackups = Effect.fnUntraced(function* ({ files, instances, target }: BackupParts) {
+  const fibers = yield* FiberMap.make<string>()
+  const tasks = new Map<string, Task>()
+  /** One task at a time reads or writes the disk of the node. */
+  const turn = yield* Semaphore.make(1)
+  const isUsed = (backup_id: string) =>
+    [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
+  const { collect, manifestOf, remove, archive } = makeStored(target, isUsed)
+  const create = makeCreate({ files, target })
+  yield* Effect.forkScoped(collect)
+
+  const verify = Effect.fnUntraced(function* (backup_id: string, onBytes: OnBytes) {
+    const { figures, index, parts } = yield* manifestOf(backup_id)
+    const all = [...parts, ...index]
+    const total = all.reduce((sum, { bytes }) => sum + bytes, 0)
+    let done = 0
+    yield* explained(
+      Stream.runForEach(readParts(target, all), (chunk) =>
+        Effect.sync(() => {
+          done += chunk.length
+          onBytes(done, total)
+        })
+      )
+    )
+    return figures
+  })
+
+  const run = Effect.fnUntraced(function* (
+    instance: Instance,
+    { operation_id, task: given }: BackupTaskRequest,
+    task: Task
+  ) {
+    const onBytes: OnBytes = (done, total) => {
+      task.state = running(done, total)
+    }
+    const work =
+      given.kind === "create"
+        ? create(instance, given, operation_id, onBytes)
+        : verify(given.backup_id, onBytes)
+    const exit = yield* Effect.exit(turn.withPermit(work))
+    const { progress } = task.state
+    if (Exit.isSuccess(exit)) {
+      const total = Math.max(progress.done, progress.total)
+      task.state = { state: "done", progress: { ...progress, done: total, total }, figures: exit.value }
+      return
+    }
+    const failure = Option.getOrUndefined(Exit.findErrorOption(exit))
+    if (failure === undefined && !Exit.hasInterrupts(exit))
+      yield* Effect.logError("a task on a backup has failed", exit.cause)
+    const reason =
+      failure === undefined ? "internal error of the node; its log has the cause" : reasonOf(failure)
+    task.state = { state: "failed", progress, reason }
+    if (given.kind === "create") yield* Effect.ignore(target.remove(given.backup_id))
+  })
+
+  const prune = () => {
+    const ended = [...tasks].filter(([, { state }]) => state.state !== "running")
+    for (const [id] of ended.slice(0, Math.max(0, ended.length - MOST_ENDED))) tasks.delete(id)
+  }
+
+  const backups: NodeBackups = {
+    work: Effect.fn("NodeBackups.work")(function* (id, request) {
+      const known = tasks.get(request.operation_id)
+      if (known !== undefined) return known.state
+      const instance = yield* instances.get(id)
+      const task: Task = { backup_id: request.task.backup_id, state: running(0) }
+      const another = tasks.get(request.operation_id)
+      if (another !== undefined) return another.state
+      prune()
+      tasks.set(request.operation_id, task)
+      yield* FiberMap.run(fibers, request.operation_id, run(instance, request, task))
+      return task.state
+    }),
+    cancel: Effect.fn("NodeBackups.cancel")(function* (_, { operation_id, task }) {
+      const fiber = yield* FiberMap.get(fibers, operation_id)
+      if (Option.isSome(fiber)) yield* Fiber.interrupt(fiber.value)
+      tasks.set(operation_id, {
+        backup_id: task.backup_id,
+        state: { ...running(0), state: "failed", reason: "it was cancelled" }
+      })
+      if (task.kind === "create") yield* explained(target.remove(task.backup_id))
+    }),
+    remove,
+    archive
+  }
+  return backups
+})

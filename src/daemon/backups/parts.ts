@@ -1,0 +1,112 @@
+/** A stream of bytes in parts of a bounded size, each with its digest: how a target stores what has any length. */
+import { createHash, type Hash } from "node:crypto"
+import { Effect, Exit, Schema, Scope, Stream } from "effect"
+import { IoError } from "../disk/fsio.ts"
+import type { BackupTarget, ObjectWriter } from "./target.ts"
+
+/** Bytes of a part, except the last one. */
+export const PART_BYTES = 64 * 1024 * 1024
+
+export const Part = Schema.Struct({ key: Schema.String, bytes: Schema.Int, sha256: Schema.String })
+export type Part = typeof Part.Type
+
+export interface StoredParts {
+  readonly parts: ReadonlyArray<Part>
+  readonly bytes: number
+  /** SHA-256 of all parts in a row, in hex. */
+  readonly sha256: string
+}
+
+interface OpenPart {
+  readonly key: string
+  readonly object: ObjectWriter
+  readonly scope: Scope.Closeable
+  readonly hash: Hash
+  bytes: number
+}
+
+const digits = 5
+
+/** Stores a stream as the parts `<prefix>-00001` and so on; there is at least one. */
+export const storeParts = Effect.fnUntraced(function* <E>(
+  target: BackupTarget,
+  prefix: string,
+  stream: Stream.Stream<Uint8Array, E>,
+  partBytes = PART_BYTES
+): Effect.fn.Return<StoredParts, E | IoError> {
+  const parts: Array<Part> = []
+  const whole = createHash("sha256")
+  let bytes = 0
+  let current: OpenPart | undefined
+
+  const begin = Effect.gen(function* () {
+    const key = `${prefix}-${String(parts.length + 1).padStart(digits, "0")}`
+    const scope = yield* Scope.make()
+    const object = yield* Scope.provide(target.put(key), scope).pipe(
+      Effect.onError(() => Scope.close(scope, Exit.void))
+    )
+    current = { key, object, scope, hash: createHash("sha256"), bytes: 0 }
+    return current
+  })
+  const finish = Effect.fnUntraced(function* ({ bytes, hash, key, object, scope }: OpenPart) {
+    yield* object.end
+    yield* Scope.close(scope, Exit.void)
+    current = undefined
+    parts.push({ key, bytes, sha256: hash.digest("hex") })
+  })
+  const write = Effect.fnUntraced(function* (chunk: Uint8Array) {
+    whole.update(chunk)
+    bytes += chunk.length
+    for (let rest = chunk; rest.length > 0; ) {
+      const part: OpenPart = current ?? (yield* begin)
+      const piece = rest.subarray(0, partBytes - part.bytes)
+      rest = rest.subarray(piece.length)
+      part.hash.update(piece)
+      part.bytes += piece.length
+      yield* part.object.write(piece)
+      if (part.bytes >= partBytes) yield* finish(part)
+    }
+  })
+
+  yield* Effect.gen(function* () {
+    yield* Stream.runForEach(stream, write)
+    if (current !== undefined || parts.length === 0) yield* finish(current ?? (yield* begin))
+  }).pipe(
+    Effect.onError(() =>
+      Effect.suspend(() => (current === undefined ? Effect.void : Scope.close(current.scope, Exit.void)))
+    )
+  )
+  return { parts, bytes, sha256: whole.digest("hex") }
+})
+
+const differs = (key: string, why: string) =>
+  new IoError({ code: "DAMAGED", message: `${key} is damaged: ${why}` })
+
+/** Returns the bytes of a part. The stream fails at its end if they are not those that were written. */
+const readPart = (target: BackupTarget, { bytes, key, sha256 }: Part): Stream.Stream<Uint8Array, IoError> =>
+  Stream.suspend(() => {
+    const hash = createHash("sha256")
+    let read = 0
+    const contents = target.read(key).pipe(
+      Stream.mapError((error) => (error.code === "ENOENT" ? differs(key, "it is missing") : error)),
+      Stream.tap((chunk) =>
+        Effect.suspend(() => {
+          read += chunk.length
+          hash.update(chunk)
+          return read > bytes ? Effect.fail(differs(key, `it has more than ${bytes} bytes`)) : Effect.void
+        })
+      )
+    )
+    const checked = Effect.suspend(() => {
+      if (read !== bytes) return Effect.fail(differs(key, `it has ${read} of ${bytes} bytes`))
+      return hash.digest("hex") === sha256 ? Effect.void : Effect.fail(differs(key, "its SHA-256 is another"))
+    })
+    return Stream.concat(contents, Stream.drain(Stream.fromEffect(checked)))
+  })
+
+/** Returns the bytes of all parts. @error IoError a part is missing or damaged */
+export const readParts = (
+  target: BackupTarget,
+  parts: ReadonlyArray<Part>
+): Stream.Stream<Uint8Array, IoError> =>
+  Stream.flatMap(Stream.fromIterable(parts), (part) => readPart(target, part))

@@ -1,0 +1,219 @@
+import { execFileSync } from "node:child_process"
+import { createHash, randomBytes } from "node:crypto"
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+  writeSync
+} from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import { eventually, until } from "../../support/eventually.ts"
+import { filesOf, places, put, refusalOf } from "../access/scene.ts"
+import { harness } from "../support.ts"
+import {
+  createOf,
+  downloaded,
+  folderOf,
+  indexOf,
+  made,
+  manifestOf,
+  newId,
+  objectsOf,
+  worked
+} from "./scene.ts"
+
+const digest = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex")
+
+/** What tar and diff tell of two folders; the volume of the server is not part of a backup. */
+const differencesOf = (one: string, other: string) => {
+  try {
+    execFileSync("diff", ["-r", "--no-dereference", "--exclude=shared", one, other])
+    return ""
+  } catch (error) {
+    return String(error)
+  }
+}
+
+for (const [name, place] of Object.entries(places)) {
+  describe(`spec 12.3: backups on the node: ${name}`, () => {
+    it.live("a backup has every file of the server byte for byte, and none of its volumes", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place, { files: { deny: ["secret.txt"] } })
+        const { backups, folder, node } = scene
+        const world = join(folder, "world")
+        const long = join(world, "a".repeat(120), "b".repeat(120))
+        mkdirSync(long, { recursive: true })
+        mkdirSync(join(folder, "empty"))
+        const large = randomBytes(3_000_001)
+        writeFileSync(join(long, "large.bin"), large)
+        writeFileSync(Buffer.from(`${world}/\xff\xfe.txt`, "latin1"), "bytes")
+        put(folder, "secret.txt", "hidden from callers")
+        put(folder, "run.sh", "#!/bin/sh")
+        chmodSync(join(folder, "run.sh"), 0o750)
+        utimesSync(join(folder, "run.sh"), 1_000_000_000, 1_000_000_000)
+        symlinkSync("../outside", join(folder, "link"))
+        const { backup_id, figures, state } = yield* made(scene)
+        assert.strictEqual(state, "done")
+        const { sha256, to } = yield* downloaded(scene, backup_id)
+        assert.strictEqual(differencesOf(folder, to), "")
+        assert.strictEqual(readlinkSync(join(to, "link")), "../outside")
+        assert.strictEqual(statSync(join(to, "run.sh")).mode & 0o777, 0o750)
+        assert.strictEqual(statSync(join(to, "run.sh")).mtimeMs, 1_000_000_000_000)
+        assert.strictEqual(figures?.sha256, sha256)
+        assert.strictEqual(figures?.consistency, "stopped")
+        assert.strictEqual(figures?.changed_files, 0)
+        assert.isAbove(figures?.stored_bytes ?? 0, large.length)
+        const entry = indexOf(scene, backup_id).get(`/world/${"a".repeat(120)}/${"b".repeat(120)}/large.bin`)
+        assert.deepInclude(entry, { type: "file", size: large.length, sha256: digest(large) })
+        const manifest = manifestOf(scene, backup_id)
+        assert.deepInclude(manifest.server, { server_name: "one", labels: { team: "a" } })
+        assert.strictEqual(manifest.spec.definition.blueprint_id, "test")
+        for (const object of objectsOf(scene)) {
+          const { mode } = statSync(join(node.dataDir, "backups", object))
+          assert.strictEqual(mode & 0o077 & ~0o070, 0, object)
+        }
+        yield* backups.remove(backup_id)
+        yield* backups.remove(backup_id)
+        assert.deepStrictEqual(objectsOf(scene), [])
+        assert.strictEqual(
+          yield* refusalOf(Effect.scoped(backups.archive(backup_id))),
+          `404 the node does not have backup ${backup_id}`
+        )
+      })
+    )
+
+    it.live("a damaged or missing part is found by verification, and breaks a download", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { backups, folder } = scene
+        writeFileSync(join(folder, "noise.bin"), randomBytes(1_000_000))
+        const { backup_id } = yield* made(scene)
+        const verify = { kind: "verify", backup_id } as const
+        const good = yield* worked(scene, verify)
+        assert.strictEqual(good.state, "done")
+        assert.strictEqual(good.progress.done, good.progress.total)
+        const part = join(folderOf(scene, backup_id), "part-00001")
+        const file = openSync(part, "r+")
+        const [byte = 0] = readFileSync(part).subarray(500_000)
+        writeSync(file, Buffer.from([byte ^ 1]), 0, 1, 500_000)
+        const bad = yield* worked(scene, verify)
+        assert.deepInclude(bad, {
+          state: "failed",
+          reason: `${backup_id}/part-00001 is damaged: its SHA-256 is another`
+        })
+        const read = Effect.scoped(Effect.flatMap(backups.archive(backup_id), Stream.runDrain))
+        assert.notStrictEqual(yield* refusalOf(read), "no refusal")
+        truncateSync(part, 1_000)
+        const short = yield* worked(scene, verify)
+        assert.match(short.reason ?? "", /part-00001 is damaged: it has 1000 of \d+ bytes/)
+      })
+    )
+  })
+}
+
+const [place] = Object.values(places)
+if (place === undefined) assert.fail("there is no place")
+
+const HOLES = 768 * 1024 ** 2
+
+/** Makes a backup last for a while: holes are read as zeros. */
+const slow = (folder: string) => {
+  put(folder, "holes.bin", "")
+  truncateSync(join(folder, "holes.bin"), HOLES)
+}
+
+describe("spec 12.2: consistency", () => {
+  it.live("a server that runs is not stopped, and its backup says so; files that change are counted", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf(place)
+      const { backups, folder, id, node } = scene
+      yield* node.daemon.power(id, "start", 30)
+      yield* until("the server runs", () => node.statuses(id).includes("running"))
+      slow(folder)
+      const task = createOf(newId())
+      const operation_id = newId()
+      const running = yield* eventually(
+        backups.work(id, { operation_id, task }),
+        // The large file is being read.
+        ({ progress }) => progress.done > 1024 ** 2
+      )
+      assert.strictEqual(running.state, "running")
+      truncateSync(join(folder, "holes.bin"), 1024)
+      const { figures, state } = yield* worked(scene, task, operation_id)
+      assert.strictEqual(state, "done")
+      assert.deepInclude(figures, { consistency: "crash", changed_files: 1 })
+      const { to } = yield* downloaded(scene, task.backup_id)
+      assert.strictEqual(statSync(join(to, "holes.bin")).size, HOLES)
+      assert.notInclude(node.statuses(id), "stopping")
+    })
+  )
+})
+
+describe("spec 12.4: one task a server", () => {
+  it.live(
+    "while a backup is made, its node refuses reset, reinstallation and migration; cancelling leaves nothing",
+    () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { backups, folder, id, node } = scene
+        slow(folder)
+        const request = { operation_id: newId(), task: createOf(newId()) }
+        yield* eventually(backups.work(id, request), ({ progress }) => progress.done > 0)
+        const busy = `409 operation ${request.operation_id} (backup.create) runs on the server`
+        for (const work of [node.daemon.reset(id), node.daemon.reinstall(id), node.daemon.hold(id, true)])
+          assert.strictEqual(yield* refusalOf(work), busy)
+        assert.strictEqual(
+          yield* refusalOf(backups.remove(request.task.backup_id)),
+          `409 backup ${request.task.backup_id}: a task works on it`
+        )
+        yield* backups.cancel(id, request)
+        yield* backups.cancel(id, request)
+        assert.isFalse(existsSync(folderOf(scene, request.task.backup_id)))
+        yield* node.daemon.hold(id, true)
+        const held = yield* worked(scene, createOf(newId()))
+        assert.deepInclude(held, { state: "failed", reason: "the server is migrating" })
+        assert.deepStrictEqual(objectsOf(scene), [])
+      })
+  )
+})
+
+describe("spec 12.3: what an unfinished backup leaves", () => {
+  it.live("parts without a manifest are removed after 24 h; a finished backup is not made again", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf(place)
+      const { folder, id, node } = scene
+      const { backup_id, figures } = yield* made(scene)
+      const [old, recent] = [newId(), newId()]
+      const yesterday = Date.now() / 1000 - 25 * 3600
+      for (const one of [old, recent]) {
+        mkdirSync(folderOf(scene, one))
+        writeFileSync(join(folderOf(scene, one), "part-00001"), "part")
+      }
+      for (const path of [
+        join(folderOf(scene, old), "part-00001"),
+        folderOf(scene, old),
+        join(folderOf(scene, backup_id), "manifest.json"),
+        folderOf(scene, backup_id)
+      ])
+        utimesSync(path, yesterday, yesterday)
+      yield* node.close
+      const { daemon } = yield* harness({ instanceFiles: place.instanceFiles ?? "auto" }, node.dataDir)
+      yield* until("the old parts are gone", () => !existsSync(folderOf(scene, old)))
+      assert.isTrue(existsSync(folderOf(scene, recent)))
+      put(folder, "later.txt", "not in the backup")
+      const again = yield* worked({ backups: daemon.backups, id }, createOf(backup_id))
+      assert.deepStrictEqual(again.figures, figures)
+      assert.isFalse(indexOf(scene, backup_id).has("/later.txt"))
+    })
+  )
+})

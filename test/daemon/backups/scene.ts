@@ -1,0 +1,82 @@
+/** Backups of a server, as the control plane has them made. */
+import { execFileSync } from "node:child_process"
+import { createHash } from "node:crypto"
+import { createWriteStream, existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { zstdDecompressSync } from "node:zlib"
+import { Effect, Stream } from "effect"
+import type { BackupTask } from "../../../src/contract/domain/Backup.ts"
+import { serverId } from "../../../src/contract/domain/Id.ts"
+import { idBytes } from "../../../src/contract/domain/idBytes.ts"
+import { eventually } from "../../support/eventually.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import type { filesOf } from "../access/scene.ts"
+
+export const newId = () => serverId(idBytes(16))
+
+type Scene = Effect.Success<ReturnType<typeof filesOf>>
+
+export const createOf = (backup_id: string): BackupTask => ({
+  kind: "create",
+  backup_id,
+  server: { server_name: "one", blueprint_id: "test", labels: { team: "a" }, overrides: {} }
+})
+
+/** Runs a task to its end. */
+export const worked = Effect.fnUntraced(function* (
+  { backups, id }: Pick<Scene, "backups" | "id">,
+  task: BackupTask,
+  operation_id: string = newId()
+) {
+  return yield* eventually(backups.work(id, { operation_id, task }), ({ state }) => state !== "running")
+})
+
+export const made = Effect.fnUntraced(function* (scene: Scene, backup_id = newId()) {
+  const end = yield* worked(scene, createOf(backup_id))
+  return { ...end, backup_id }
+})
+
+export const folderOf = ({ node }: Scene, backup_id: string) => join(node.dataDir, "backups", backup_id)
+
+export const manifestOf = (scene: Scene, backup_id: string) =>
+  JSON.parse(JSON.parse(readFileSync(join(folderOf(scene, backup_id), "manifest.json"), "utf8")).manifest)
+
+/** The entries of the index of a backup, by path. */
+export const indexOf = (scene: Scene, backup_id: string): ReadonlyMap<string, Record<string, unknown>> => {
+  const bytes = readFileSync(join(folderOf(scene, backup_id), "index-00001"))
+  const lines = zstdDecompressSync(bytes).toString().trimEnd().split("\n")
+  return new Map(
+    lines.map((line) => {
+      const entry = JSON.parse(line)
+      return [entry.path, entry]
+    })
+  )
+}
+
+/** Downloads a backup and unpacks it with `tar`; returns the folder and the SHA-256 of the archive. */
+export const downloaded = Effect.fnUntraced(function* ({ backups }: Scene, backup_id: string) {
+  const folder = yield* temporaryFolder
+  const path = join(folder, "backup.tar.zst")
+  const hash = createHash("sha256")
+  const file = createWriteStream(path)
+  yield* Effect.scoped(
+    Effect.flatMap(backups.archive(backup_id), (bytes) =>
+      Stream.runForEach(bytes, (chunk) =>
+        Effect.sync(() => {
+          hash.update(chunk)
+          file.write(chunk)
+        })
+      )
+    )
+  )
+  yield* Effect.callback<void>((resume) => void file.end(() => resume(Effect.void)))
+  const to = join(folder, "unpacked")
+  mkdirSync(to)
+  execFileSync("tar", ["--zstd", "-xf", path, "-C", to])
+  return { to, sha256: hash.digest("hex") }
+})
+
+export const objectsOf = ({ node }: Scene) => {
+  const root = join(node.dataDir, "backups")
+  return existsSync(root) ? readdirSync(root, { recursive: true, encoding: "utf8" }).toSorted() : []
+}
