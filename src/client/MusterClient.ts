@@ -7,7 +7,7 @@ import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { follow, list } from "./follow.ts"
 import { operationEnd } from "./operations.ts"
 import { accept } from "./responses.ts"
-import { download, folder, upload } from "./transfer.ts"
+import { download, folder, unpack, upload } from "./transfer.ts"
 import { waitUntil } from "./waitUntil.ts"
 
 export interface ClientOptions {
@@ -37,6 +37,7 @@ export interface MusterClientShape extends Calls {
   readonly console: (server: ServerId | string) => Effect.Effect<Console, ConsoleError, Scope.Scope>
   readonly download: ReturnType<typeof download>
   readonly folder: ReturnType<typeof folder>
+  readonly unpack: ReturnType<typeof unpack>
   readonly upload: ReturnType<typeof upload>
 }
 
@@ -57,6 +58,7 @@ export const makeClient = Effect.fnUntraced(function* (
     console: (server) => Effect.provideService(console(server), Socket.WebSocketConstructor, constructor),
     download: download(http),
     folder: folder(calls),
+    unpack: unpack(http),
     upload: upload(http)
   }
 })

@@ -23,6 +23,7 @@ export type {
   TransferError,
   TransferProgress,
   TransferredFile,
+  UnpackOptions,
   UploadBody,
   UploadOptions
 } from "./transfer.ts"

@@ -14,7 +14,7 @@ import type { Change, FollowOptions, ListOptions, Reset, Snapshot } from "./foll
 import { makeClient, Platform } from "./MusterClient.ts"
 import type { OperationOptions } from "./operations.ts"
 import { isTransient } from "./responses.ts"
-import type { DownloadOptions, FolderOptions, UploadOptions } from "./transfer.ts"
+import type { DownloadOptions, FolderOptions, UnpackOptions, UploadOptions } from "./transfer.ts"
 import type { WaitOptions, WaitState } from "./waitUntil.ts"
 
 export type { FileEntry } from "../contract/domain/Files.ts"
@@ -28,6 +28,7 @@ export type {
   FolderOptions,
   TransferProgress,
   TransferredFile,
+  UnpackOptions,
   UploadOptions
 } from "./transfer.ts"
 export type { WaitOptions, WaitState } from "./waitUntil.ts"
@@ -191,6 +192,13 @@ export type Muster = PlainCalls & {
     path: string,
     options?: FolderOptions & CallOptions
   ) => AsyncIterable<FileEntry>
+  /** Unpacks an archive into a folder while it is sent. If `contents` is a function, it is called once. */
+  readonly unpack: (
+    server: ServerId | string,
+    folder: string,
+    contents: Contents,
+    options?: UnpackOptions & CallOptions
+  ) => Promise<Operation>
   /** Writes a file. If `contents` is a function, each attempt calls it for new ones. */
   readonly upload: (
     server: ServerId | string,
@@ -206,12 +214,18 @@ class ContentsFailed extends Data.TaggedError("ContentsFailed")<{ readonly reaso
 /** The contents of an upload. */
 export type Contents = Blob | Uint8Array | string | (() => AsyncIterable<Uint8Array>)
 
+const bodyOf = (contents: Contents) =>
+  typeof contents === "function"
+    ? Stream.suspend(() => Stream.fromAsyncIterable(contents(), (reason) => new ContentsFailed({ reason })))
+    : contents
+
 /** Makes the client of a service. Nothing is sent before the first call. */
 export const connect = (options: { readonly baseUrl: string; readonly key: string }): Muster => {
   const client = Effect.runSync(
     makeClient({ baseUrl: options.baseUrl, key: Redacted.make(options.key) }).pipe(Effect.provide(Platform))
   )
-  const { console, download, folder, follow, list, operationEnd, upload, waitUntil, ...calls } = client
+  const { console, download, folder, follow, list, operationEnd, unpack, upload, waitUntil, ...calls } =
+    client
   const own: Omit<Muster, keyof PlainCalls> = {
     list: (wanted, call) => run(list(wanted), call),
     follow: (options = {}) => {
@@ -223,15 +237,10 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
     operationEnd: (begun, options = {}) => run(operationEnd(begun, options), options),
     download: (server, path, options = {}) => iterate(download(server, path, options), options),
     folder: (server, path, options = {}) => iterate(folder(server, path, options), options),
-    upload: (server, path, contents, options = {}) => {
-      const body =
-        typeof contents === "function"
-          ? Stream.suspend(() =>
-              Stream.fromAsyncIterable(contents(), (reason) => new ContentsFailed({ reason }))
-            )
-          : contents
-      return run(upload(server, path, body, options), options)
-    },
+    unpack: (server, folder, contents, options = {}) =>
+      run(unpack(server, folder, bodyOf(contents), options), options),
+    upload: (server, path, contents, options = {}) =>
+      run(upload(server, path, bodyOf(contents), options), options),
     console: (server, call = {}) => {
       const scope = Scope.makeUnsafe()
       const close = () => run(Scope.close(scope, Exit.void))

@@ -24,7 +24,10 @@ import {
   Unauthorized,
   Unavailable
 } from "../contract/domain/errors.ts"
+import type { ArchiveFormat } from "../contract/domain/Files.ts"
+import type { Overwrite } from "../contract/domain/FileTask.ts"
 import { ServerId } from "../contract/domain/Id.ts"
+import { Operation } from "../contract/domain/Operation.ts"
 import { backoff, makePause } from "../shared/work/backoff.ts"
 import type { Calls } from "./calls.ts"
 import { isTransient, unexpected } from "./responses.ts"
@@ -272,24 +275,15 @@ const TYPE = "application/octet-stream"
 
 const isBlob = (body: unknown): body is Blob => typeof Blob !== "undefined" && body instanceof Blob
 
-/**
- * Writes a file, which replaces the one at this path once all bytes are on the disk of its node. After a break of the
- * connection, the file is sent again from its start, unless the write has a condition: it may have been done.
- * @error PreconditionFailed  the condition does not hold
- * @error InsufficientStorage the file does not fit; the earlier one stays
- * @error Conflict            the path is a folder, or leads through a link
- * @error Forbidden           the key or the blueprint allows no write there
- */
-export const upload = (http: HttpClient.HttpClient) =>
-  Effect.fn("MusterClient.upload")(function* <E = never>(
-    server: ServerId | string,
-    path: string,
-    body: UploadBody<E>,
-    { ifMatch, ifNoneMatch, mode, onProgress, size }: UploadOptions = {}
-  ) {
-    let failure: { readonly error: E } | undefined
-    /** The body, which reports its progress and its own failure. */
-    const sent = (): HttpBody.HttpBody => {
+/** The body of a request as it is sent: it reports its progress, and keeps its own failure. */
+const sending = <E>(
+  body: UploadBody<E>,
+  { onProgress, size }: Pick<UploadOptions, "onProgress" | "size">
+) => {
+  let failure: { readonly error: E } | undefined
+  return {
+    /** Returns the body of one attempt. */
+    next: (): HttpBody.HttpBody => {
       if (typeof body === "string") return HttpBody.text(body, TYPE)
       if (body instanceof Uint8Array) return HttpBody.uint8Array(body, TYPE)
       if (isBlob(body)) return HttpBody.raw(body, { contentType: TYPE, contentLength: body.size })
@@ -308,12 +302,42 @@ export const upload = (http: HttpClient.HttpClient) =>
         )
       )
       return HttpBody.stream(counted, TYPE, size)
+    },
+    failure: () => failure,
+    /** Fails as the body has, if it has. */
+    explained: Effect.catch(
+      (error: HttpClientError.HttpClientError): Effect.Effect<never, HttpClientError.HttpClientError | E> =>
+        Effect.fail(failure === undefined ? error : failure.error)
+    ),
+    /** Reports the progress of a body that browsers do not show. */
+    sent: () => {
+      if (isBlob(body)) onProgress?.({ done: body.size, total: body.size })
     }
+  }
+}
+
+/**
+ * Writes a file, which replaces the one at this path once all bytes are on the disk of its node. After a break of the
+ * connection, the file is sent again from its start, unless the write has a condition: it may have been done.
+ * @error PreconditionFailed  the condition does not hold
+ * @error InsufficientStorage the file does not fit; the earlier one stays
+ * @error Conflict            the path is a folder, or leads through a link
+ * @error Forbidden           the key or the blueprint allows no write there
+ */
+export const upload = (http: HttpClient.HttpClient) =>
+  Effect.fn("MusterClient.upload")(function* <E = never>(
+    server: ServerId | string,
+    path: string,
+    body: UploadBody<E>,
+    options: UploadOptions = {}
+  ) {
+    const { ifMatch, ifNoneMatch, mode } = options
+    const { explained, failure, next, sent } = sending(body, options)
     const request = Effect.suspend(() =>
       http.execute(
         HttpClientRequest.put(contentOf(server), {
           urlParams: { path, ...(mode === undefined ? {} : { mode }) },
-          body: sent(),
+          body: next(),
           headers: {
             ...(ifMatch === undefined ? {} : { "if-match": ifMatch }),
             ...(ifNoneMatch === undefined ? {} : { "if-none-match": ifNoneMatch })
@@ -326,15 +350,54 @@ export const upload = (http: HttpClient.HttpClient) =>
       Effect.retry({
         schedule: retries,
         times: ATTEMPTS - 1,
-        while: (error) => isRepeatable && failure === undefined && isOfTransport(error)
+        while: (error) => isRepeatable && failure() === undefined && isOfTransport(error)
       }),
-      Effect.catch(
-        (error): Effect.Effect<never, HttpClientError.HttpClientError | E> =>
-          Effect.fail(failure === undefined ? error : failure.error)
-      )
+      explained
     )
     const { headers, status } = response
     if (status !== 201 && status !== 204) return yield* refused(response)
-    if (isBlob(body)) onProgress?.({ done: body.size, total: body.size })
+    sent()
     return { created: status === 201, etag: headers.etag ?? "" }
+  })
+
+export interface UnpackOptions extends Pick<UploadOptions, "size" | "onProgress"> {
+  /** What happens to an entry whose path exists; default `fail`: the archive is refused as a whole. */
+  readonly overwrite?: Overwrite
+  /** Default: the format that the first bytes show. */
+  readonly format?: ArchiveFormat
+}
+
+const decodeOperation = Schema.decodeUnknownEffect(Schema.fromJsonString(Operation))
+
+/**
+ * Unpacks an archive into a folder while it is sent, and returns the operation that moves its entries into place. It is sent
+ * once: after a break of the connection, nothing of it stays.
+ * @error Conflict            an entry exists, or the folder leads through a link
+ * @error InvalidRequest      the archive is refused; `detail` names the entry
+ * @error InsufficientStorage the archive does not fit
+ * @error Forbidden           the key or the blueprint allows no write there
+ */
+export const unpack = (http: HttpClient.HttpClient) =>
+  Effect.fn("MusterClient.unpack")(function* <E = never>(
+    server: ServerId | string,
+    folder: string,
+    body: UploadBody<E>,
+    options: UnpackOptions = {}
+  ) {
+    const { format, overwrite } = options
+    const { explained, next, sent } = sending(body, options)
+    const request = HttpClientRequest.put(`/api/servers/${encodeURIComponent(server)}/files/archive`, {
+      urlParams: {
+        path: folder,
+        ...(format === undefined ? {} : { format }),
+        ...(overwrite === undefined ? {} : { overwrite })
+      },
+      body: next()
+    })
+    const response = yield* http.execute(request).pipe(explained)
+    if (response.status !== 202) return yield* refused(response)
+    sent()
+    return yield* Effect.flatMap(response.text, decodeOperation).pipe(
+      Effect.catchIf(Schema.isSchemaError, () => Effect.fail(unexpected(response, "no operation")))
+    )
   })

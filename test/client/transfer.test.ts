@@ -4,7 +4,7 @@ import { Effect, Stream } from "effect"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import { connect, MusterError } from "../../src/client/promise.ts"
 import { accept } from "../../src/client/responses.ts"
-import { download, type TransferProgress, upload } from "../../src/client/transfer.ts"
+import { download, type TransferProgress, unpack, upload } from "../../src/client/transfer.ts"
 
 const CONTENT = Buffer.from(Array.from({ length: 300_000 }, (_, at) => at % 251))
 
@@ -34,7 +34,13 @@ const serviceOf = (...answers: ReadonlyArray<Answer>) =>
       HttpClient.mapRequest(HttpClientRequest.prependUrl(`http://127.0.0.1:${port}`)),
       HttpClient.transformResponse(Effect.flatMap(accept))
     )
-    return { asked, url: `http://127.0.0.1:${port}`, download: download(http), upload: upload(http) }
+    return {
+      asked,
+      url: `http://127.0.0.1:${port}`,
+      download: download(http),
+      unpack: unpack(http),
+      upload: upload(http)
+    }
   }).pipe(Effect.provide(FetchHttpClient.layer))
 
 const refusal = (code: number, status: string, detail: string) => (_: unknown, response: ServerResponse) => {
@@ -241,6 +247,51 @@ describe("spec 10.3: uploads of the client", () => {
       assert.strictEqual(asked.length, 1)
       const broken = Stream.concat(pieces, Stream.fail("the disk of the caller"))
       assert.strictEqual(yield* Effect.flip(upload("k7f", "/a", broken)), "the disk of the caller")
+    }).pipe(Effect.scoped)
+  )
+})
+
+const begun = {
+  id: "op1",
+  kind: "files.unpack",
+  server_id: "srv_1",
+  state: "running",
+  created_at: "2026-01-01T00:00:00.000Z"
+} as const
+
+describe("spec 10.7: archives that the client sends", () => {
+  it.live("an archive is sent once, and its operation returned", () =>
+    Effect.gen(function* () {
+      const { asked, unpack } = yield* serviceOf((request, response) => {
+        request.resume().on("end", () => {
+          response.writeHead(202, { "content-type": "application/json" })
+          response.end(JSON.stringify(begun))
+        })
+      })
+      const progress: Array<TransferProgress> = []
+      const made = yield* unpack("k7f", "/world ä", Stream.make(CONTENT), {
+        overwrite: "replace",
+        size: CONTENT.length,
+        onProgress: (now) => progress.push(now)
+      })
+      assert.deepStrictEqual({ ...made }, { ...begun, server_id: made.server_id })
+      assert.deepStrictEqual(progress, [{ done: 300_000, total: 300_000 }])
+      const target = "PUT /api/servers/k7f/files/archive?path=%2Fworld+%C3%A4&overwrite=replace"
+      assert.deepStrictEqual(
+        asked.map((one) => one.target),
+        [target]
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("a refusal is its reason; a broken connection is not tried again", () =>
+    Effect.gen(function* () {
+      const refused = yield* serviceOf(refusal(422, "Unprocessable Content", "archive entry a: twice"))
+      const error = yield* Effect.flip(refused.unpack("k7f", "/a", CONTENT))
+      assert.deepInclude(error, { _tag: "InvalidRequest", detail: "archive entry a: twice" })
+      const broken = yield* serviceOf((request) => request.socket.destroy())
+      assert.strictEqual((yield* Effect.flip(broken.unpack("k7f", "/a", CONTENT)))._tag, "HttpClientError")
+      assert.strictEqual(broken.asked.length, 1)
     }).pipe(Effect.scoped)
   )
 })

@@ -11,6 +11,7 @@ import { Muster } from "../support/Muster.ts"
 import type { Service } from "../support/Service.ts"
 import { expectStatus, installed } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { zip } from "../support/zip.ts"
 import { assertClean, browser, openPage, shows, slow, step, violationsOf } from "./browser.ts"
 import { games } from "./definitions.ts"
 
@@ -480,6 +481,29 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* assertClean(without)
         }).pipe(Effect.scoped),
       slow
+    )
+
+    it.effect("an archive is unpacked into a folder", () =>
+      Effect.gen(function* () {
+        const { api, id } = yield* prepared
+        const bytes = zip([{ name: "maps/arena.yml", content: "arena: 1\n" }])
+        yield* Effect.promise(() =>
+          fetch(`${api.url}${contentOf(id, "/plugins/arena.zip")}`, {
+            method: "PUT",
+            body: new Uint8Array(bytes),
+            headers: { authorization: `Bearer ${api.key}` }
+          })
+        )
+        const { page } = yield* openPage(yield* browser, api, filesPage(id, "/plugins/"))
+        yield* select(page, "arena.zip")
+        yield* step(() => page.getByRole("button", { name: "Unpack…" }).click())
+        assert.deepStrictEqual(yield* violationsOf(page), [])
+        const dialog = page.getByRole("dialog")
+        yield* step(() => dialog.getByLabel("To folder").fill("/plugins/new/"))
+        yield* step(() => dialog.getByRole("button", { name: "Unpack", exact: true }).click())
+        yield* step(() => link(page, "new").waitFor())
+        assert.strictEqual(yield* textOf(api, id, "/plugins/new/maps/arena.yml"), "arena: 1\n")
+      }).pipe(Effect.scoped)
     )
   })
 })

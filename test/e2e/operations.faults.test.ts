@@ -1,4 +1,5 @@
-import { readdirSync } from "node:fs"
+import { readdirSync, writeFileSync } from "node:fs"
+import { request } from "node:http"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
@@ -8,6 +9,7 @@ import { eventually } from "../support/eventually.ts"
 import { endLeftovers } from "../support/processes.ts"
 import { startService } from "../support/Service.ts"
 import { expectStatus, installed } from "../support/servers.ts"
+import { archive, member } from "../support/tar.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const files = {
@@ -16,6 +18,10 @@ const files = {
 }
 
 const FOLDERS = 4_000
+
+interface Progressed {
+  readonly progress?: { readonly done: number }
+}
 
 describe("spec 11.4: an operation whose service and daemon are killed", () => {
   it.live("continues after each kill, and makes every change", () =>
@@ -55,6 +61,61 @@ describe("spec 11.4: an operation whose service and daemon are killed", () => {
       assert.deepInclude(end, { state: "done", progress: { done: FOLDERS, total: FOLDERS, unit: "files" } })
       const folder = join(dataDir, "node", "servers", server, "files", "made")
       assert.strictEqual(readdirSync(folder).length, FOLDERS)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("leaves nothing of an archive that was arriving, and unpacks one that lies on the server", () =>
+    Effect.gen(function* () {
+      const { env } = yield* definitions(files)
+      const dataDir = join(yield* temporaryFolder, "data")
+      yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+      const scope = yield* Effect.scope
+      const start = Effect.gen(function* () {
+        const own = yield* Scope.fork(scope)
+        const service = yield* Scope.provide(startService({ dataDir, env }), own)
+        const kill = Effect.andThen(service.kill("SIGKILL"), Scope.close(own, Exit.void))
+        return { ...service, kill }
+      })
+      const first = yield* start
+      const server = yield* installed(first, "kept")
+      const folder = join(dataDir, "node", "servers", server, "files")
+      const members = Array.from({ length: FOLDERS }, (_, n) => member({ name: `./f${n}`, content: "x" }))
+      const bytes = archive(...members)
+      writeFileSync(join(folder, "all.tar"), bytes)
+      const { json: unpacking } = yield* expectStatus(
+        first,
+        202,
+        "POST",
+        `/api/servers/${server}/files/unpack`,
+        { body: { path: "/all.tar", to: "/unpacked" } }
+      )
+      const sent = request(`${first.url}/api/servers/${server}/files/archive?path=/sent`, {
+        method: "PUT",
+        headers: { authorization: `Bearer ${first.key}`, "content-length": String(bytes.length) }
+      })
+      sent.on("error", () => {})
+      sent.write(bytes.subarray(0, 1_000_000))
+      const all = (api: Parameters<typeof expectStatus>[0]) =>
+        Effect.map(expectStatus(api, 200, "GET", "/api/operations"), ({ json }) => json)
+      const isOf = (id: string) => (one: { readonly id: string }) => one.id === id
+      yield* eventually(
+        all(first),
+        (found) => found.length === 2 && found.every(({ progress }: Progressed) => (progress?.done ?? 0) > 0)
+      )
+      yield* first.kill
+      const last = yield* start
+      const ends = yield* eventually(all(last), (found) =>
+        found.every(({ state }: { readonly state: string }) => !["queued", "running"].includes(state))
+      )
+      assert.deepInclude(ends.find(isOf(unpacking.id)), { state: "done" })
+      const arriving = ends.find(({ id }: { readonly id: string }) => id !== unpacking.id)
+      assert.deepInclude(arriving, { state: "failed" })
+      assert.match(arriving.reason, /restarted while the archive arrived|no byte of the archive/)
+      assert.strictEqual(readdirSync(join(folder, "unpacked")).length, FOLDERS)
+      assert.deepStrictEqual(
+        readdirSync(folder).filter((name) => name.startsWith(".muster") || name === "sent"),
+        []
+      )
     }).pipe(Effect.scoped)
   )
 })

@@ -4,8 +4,11 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSy
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
+import { serverId } from "../../src/contract/domain/Id.ts"
+import { idBytes } from "../../src/contract/domain/idBytes.ts"
 import { filesOf, places, put, refusalOf } from "../daemon/access/scene.ts"
-import { until } from "../support/eventually.ts"
+import { eventually, until } from "../support/eventually.ts"
+import { archive, member } from "../support/tar.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 /** Exchanges the folder `swap` for a link to `outside`, and the file `one` for a link into it, without a pause. */
@@ -65,6 +68,21 @@ for (const [name, place] of Object.entries(places)) {
             Effect.map((pieces) => Buffer.concat(pieces).toString("latin1")),
             Effect.scoped
           )
+          const tar = archive(
+            member({ name: "./secret", content: "unpacked" }),
+            member({ name: "./sub/new", content: "unpacked" })
+          )
+          const unpacked = (to: string) => {
+            const operation_id = serverId(idBytes(16))
+            const task = { kind: "unpack" as const, to, overwrite: "replace" as const }
+            return files
+              .receive(id, { operation_id, task }, Stream.make(tar))
+              .pipe(
+                Effect.andThen(
+                  eventually(files.progress(id, operation_id), ({ state }) => state !== "running")
+                )
+              )
+          }
           const round = (at: number) => [
             note(read("/swap/secret")),
             note(read("/one")),
@@ -72,6 +90,7 @@ for (const [name, place] of Object.entries(places)) {
             note(write(`/swap/w${at % 7}`, "written")),
             note(write(`/swap/made${at % 5}/w`, "written")),
             note(write("/swap/secret", "inside")),
+            ...(at % 4 === 0 ? [note(unpacked(`/swap/unpacked${at}`)), note(unpacked("/swap"))] : []),
             note(
               change(
                 { kind: "delete", path: "/swap/sub" },

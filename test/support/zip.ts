@@ -54,12 +54,25 @@ export const zip = (
     at += 30 + localName.length + packed.length
   }
   const length = directory.reduce((sum, part) => sum + part.length, 0)
+  const isLarge = entries > 0xffff
+  const large = Buffer.alloc(isLarge ? 56 + 20 : 0)
+  if (isLarge) {
+    large.writeUInt32LE(0x0606_4b50, 0)
+    large.writeBigUInt64LE(44n, 4)
+    large.writeBigUInt64LE(BigInt(entries), 24)
+    large.writeBigUInt64LE(BigInt(entries), 32)
+    large.writeBigUInt64LE(BigInt(length), 40)
+    large.writeBigUInt64LE(BigInt(at), 48)
+    large.writeUInt32LE(0x0706_4b50, 56)
+    large.writeBigUInt64LE(BigInt(at + length), 64)
+    large.writeUInt32LE(1, 72)
+  }
   const end = Buffer.alloc(22)
   end.writeUInt32LE(0x0605_4b50, 0)
-  end.writeUInt16LE(entries, 8)
-  end.writeUInt16LE(entries, 10)
+  end.writeUInt16LE(Math.min(entries, 0xffff), 8)
+  end.writeUInt16LE(Math.min(entries, 0xffff), 10)
   end.writeUInt32LE(length, 12)
   end.writeUInt32LE(at, 16)
   end.writeUInt16LE(comment.length, 20)
-  return Buffer.concat([...parts, ...directory, end, Buffer.from(comment)])
+  return Buffer.concat([...parts, ...directory, large, end, Buffer.from(comment)])
 }

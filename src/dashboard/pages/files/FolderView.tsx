@@ -20,6 +20,8 @@ import {
   askPack,
   askRename,
   askTarget,
+  askUnpack,
+  isArchive,
   type Place,
   showSftp
 } from "./fileDialogs.tsx"
@@ -71,6 +73,10 @@ const SelectionBar = (props: {
         first !== undefined &&
           entries.length === 1 &&
           action({ text: "Rename…", class: "ghost", whyNot: why, onClick: () => askRename(place, first) }),
+        first?.type === "file" &&
+          entries.length === 1 &&
+          isArchive(first.name) &&
+          action({ text: "Unpack…", class: "ghost", onClick: () => askUnpack(place, first.name) }),
         action({
           text: "Move…",
           class: "ghost",

@@ -134,7 +134,7 @@ export const packFiles = (id: string, paths: ReadonlyArray<string>, to: string):
 /** Changes files; some that were not changed are a failure. Many changes are an operation. */
 export const changeFiles = async (
   id: string,
-  route: "folder" | "move" | "copy" | "delete" | "mode",
+  route: "folder" | "move" | "copy" | "delete" | "mode" | "unpack",
   body: unknown
 ): Promise<Reply<unknown>> => {
   const address = filesRoute(id, `/${route}`)

@@ -9,7 +9,7 @@ import { checkField, field, useForm } from "../../parts/form.tsx"
 import { copyable, copyButton, drawReply, fact } from "../../parts/parts.tsx"
 import { done, failed } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
-import { changeFiles, packFiles, pathIn, tellChange, writeText } from "./fileApi.ts"
+import { changeFiles, folderPath, packFiles, pathIn, tellChange, writeText } from "./fileApi.ts"
 
 const SftpDialog = ({ id }: { readonly id: string }): View => {
   const [reply, setReply] = useState<Reply<SftpLogin>>()
@@ -196,6 +196,49 @@ const PackDialog = ({ names, place: { id, onChanged, path } }: Omit<TargetProps,
 
 export const askPack = (place: Place, names: ReadonlyArray<string>): void =>
   openDialog(<PackDialog place={place} names={names} />)
+
+const overwriteChoices = [
+  ["fail", "Unpack nothing"],
+  ["skip", "Leave these files as they are"],
+  ["replace", "Replace these files"]
+] as const
+
+const UnpackDialog = (props: { readonly place: Place; readonly archive: string }): View => {
+  const { archive, place } = props
+  const { id, onChanged, path } = place
+  const { inputs, texts } = useForm({ to: path, overwrite: "fail" })
+  const submit = () =>
+    changeFiles(id, "unpack", {
+      path: pathIn(path, archive),
+      to: folderPath(texts.to ?? path),
+      overwrite: texts.overwrite
+    })
+  return (
+    <FormDialog
+      title={`Unpack ${archive}`}
+      button="Unpack"
+      onSubmit={submit}
+      onDone={(body) =>
+        void tellChange(
+          body,
+          { fine: `Unpacked: ${archive}`, refused: `Not unpacked: ${archive}` },
+          onChanged
+        )
+      }
+    >
+      {inputs([
+        field("text", "to", "To folder", "A path, such as /world/. It is made if it is missing."),
+        field("choice", "overwrite", "If files exist there", "", { choices: overwriteChoices })
+      ])}
+    </FormDialog>
+  )
+}
+
+/** Whether the name of a file is that of an archive which can be unpacked. */
+export const isArchive = (name: string): boolean => /\.(?:zip|tar|tar\.gz|tgz|tar\.zst|tzst)$/i.test(name)
+
+export const askUnpack = (place: Place, archive: string): void =>
+  openDialog(<UnpackDialog place={place} archive={archive} />)
 
 /** Names that a question lists. */
 const MOST = 50
