@@ -76,7 +76,10 @@ export const reasonOf = (detail: string): string => cleanText(detail).slice(0, L
 /** Returns the state of a task. The total is unknown while whole trees are changed: nothing counts them before. */
 export const stateOf = ({ next, reason, state, ...record }: TaskRecord): FileTaskState => {
   const { entries = next, unit = "files" } = record
-  const total = entries <= next ? record.total : state === "done" ? entries : 0
+  // While a change runs, its first entry is not the sign of a tree.
+  const isTree = entries > next + (state === "running" ? 1 : 0)
+  const known = record.total === 0 ? 0 : Math.max(record.total, entries)
+  const total = !isTree ? known : state === "done" ? entries : 0
   return { state, progress: { done: entries, total, unit }, ...(reason === undefined ? {} : { reason }) }
 }
 
