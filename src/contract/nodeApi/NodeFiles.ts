@@ -1,5 +1,12 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
-import type { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch } from "../domain/Files.ts"
+import type {
+  ArchiveFormat,
+  FileChange,
+  FileDifference,
+  FileEntry,
+  FileMatch,
+  FileType
+} from "../domain/Files.ts"
 import type { FileTask, FileTaskState, UnpackTask } from "../domain/FileTask.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { DaemonError } from "./Daemon.ts"
@@ -84,6 +91,19 @@ export interface OpenFile {
   readonly close: Effect.Effect<void>
 }
 
+/** An entry of a folder as `lstat` has it: permission bits, seconds since the epoch, bytes. */
+export interface ListedEntry extends Required<FileAttributes> {
+  readonly name: string
+  readonly type: FileType
+}
+
+/** A folder that a session has opened. */
+export interface OpenFolder {
+  /** Returns some entries that were not read yet, in no order; none: the end. */
+  readonly read: Effect.Effect<ReadonlyArray<ListedEntry>, FileError>
+  readonly close: Effect.Effect<void>
+}
+
 /** A change of one entry as POSIX has it: nothing is made or removed recursively. */
 export type EntryChange =
   | { readonly kind: "set"; readonly path: string; readonly attributes: FileAttributes }
@@ -100,9 +120,10 @@ export interface Space {
   readonly free_files: number
 }
 
-/** Random access to the files of one server, until its scope ends. At most {@link MOST_OPEN} files are open. */
+/** Random access to the files of one server, until its scope ends. At most {@link MOST_OPEN} files and folders are open. */
 export interface FileSession {
   open(path: string, flags: OpenFlags, mode?: number): Effect.Effect<OpenFile, FileError>
+  openFolder(path: string): Effect.Effect<OpenFolder, FileError>
   change(change: EntryChange): Effect.Effect<void, FileError>
   readonly space: Effect.Effect<Space, FileError>
   /** Fails once the node has ended the session: work on the files begins, the server is removed, or the node is lost. */

@@ -3,10 +3,13 @@
  * answer repeats, the length of the head in 4 bytes, the head as JSON, then the bytes of a read or write.
  */
 import { Option, Schema } from "effect"
-import { FilePath } from "../domain/Files.ts"
+import { FilePath, FileType } from "../domain/Files.ts"
 
 /** Bytes of one read or write; daemons take no message over 64 KiB. */
 export const LARGEST_PIECE = 48 * 1024
+
+/** Entries of an open folder in one answer, which fits a frame with the longest names. */
+export const ENTRIES_AT_ONCE = 64
 
 /** Requests of a session without an answer yet. */
 export const MOST_IN_FLIGHT = 64
@@ -35,7 +38,7 @@ const OpenFlags = Schema.Struct({
   truncate: Schema.Boolean
 })
 
-/** `file` is the number that `open` has returned. */
+/** `file` is the number that `open` or `folder` has returned. */
 const SessionRequest = Schema.Union([
   Schema.Struct({
     op: Schema.Literal("open"),
@@ -50,7 +53,8 @@ const SessionRequest = Schema.Union([
     length: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: LARGEST_PIECE }))
   }),
   Schema.Struct({ op: Schema.Literal("write"), file: Schema.Int, offset }),
-  Schema.Struct({ op: Schema.Literals(["stat", "sync", "close"]), file: Schema.Int }),
+  Schema.Struct({ op: Schema.Literals(["stat", "sync", "close", "entries"]), file: Schema.Int }),
+  Schema.Struct({ op: Schema.Literal("folder"), path: FilePath }),
   Schema.Struct({ op: Schema.Literal("set"), file: Schema.Int, attributes: FileAttributes }),
   Schema.Struct({ op: Schema.Literal("change"), change: EntryChange }),
   Schema.Struct({ op: Schema.Literal("space") })
@@ -68,6 +72,11 @@ const SessionAnswer = Schema.Struct({
   file: Schema.optionalKey(Schema.Int),
   stat: Schema.optionalKey(Schema.Struct({ mode, modified: Schema.Int, size: offset })),
   space: Schema.optionalKey(Figures),
+  entries: Schema.optionalKey(
+    Schema.Array(
+      Schema.Struct({ name: Schema.String, type: FileType, mode, modified: offset, size: offset })
+    ).check(Schema.isMaxLength(ENTRIES_AT_ONCE))
+  ),
   refused: Schema.optionalKey(
     Schema.Struct({
       status: Schema.Literals([403, 404, 409, 412, 416, 422, 500, 507]),

@@ -9,6 +9,7 @@ import {
   type EntryChange,
   type FileError,
   FileRefused,
+  type ListedEntry,
   type NodeFiles,
   type OpenFile,
   type OpenFlags,
@@ -26,14 +27,16 @@ import { makeSessions } from "./serverSessions.ts"
 export const ALL = "all"
 
 const PAGE = 1000
-export interface Page {
-  readonly names: ReadonlyArray<Named>
-  /** The name to continue after, unless it is the last page. */
-  readonly next?: string
+
+/** A folder that a client has opened. */
+export interface VolumeFolder {
+  /** Returns some entries that were not read yet; none: the end. */
+  readonly read: Effect.Effect<ReadonlyArray<Named>, FileError>
+  readonly close: Effect.Effect<void>
 }
 
 export interface Volume {
-  list(path: string, after: string | undefined): Effect.Effect<Page, FileError>
+  openFolder(path: string): Effect.Effect<VolumeFolder, FileError>
   stat(path: string): Effect.Effect<Attributes, FileError>
   open(path: string, flags: OpenFlags, mode?: number): Effect.Effect<OpenFile, FileError>
   change(change: EntryChange): Effect.Effect<void, FileError>
@@ -86,28 +89,36 @@ const makeServerVolume = Effect.fnUntraced(function* (client: Client) {
   const isShown = (path: string) =>
     paths === undefined || leads(path) || paths.some((inside) => isWithin(inside, path))
 
+  /** Holds the session of a server until a file or folder is closed; returns how to close it. */
+  const held = (session: { openFiles: number }, { close }: { readonly close: Effect.Effect<void> }) => {
+    session.openFiles += 1
+    return Effect.suspend(() => {
+      session.openFiles -= 1
+      return close
+    })
+  }
+
   return {
     over: sessions.over,
     ended: sessions.ended,
-    list: Effect.fnUntraced(function* (id: ServerId, path: string, after: string | undefined) {
+    openFolder: Effect.fnUntraced(function* (id: ServerId, path: string) {
       yield* visible(path)
-      const files = yield* accessOf(id)
-      const { entries, next } = yield* files.list(id, {
-        path,
-        limit: PAGE,
-        sizes: false,
-        ...(after === undefined ? {} : { after })
+      const opened = yield* sessions.opened(id)
+      const folder = yield* opened.session.openFolder(path)
+      const isListed = ({ name }: ListedEntry) => isShown(childPath(path, name))
+      const named = ({ name, ...attributes }: ListedEntry): Named => ({
+        name: nameBytes(name),
+        shown: name,
+        attributes
       })
-      const names = entries
-        .filter(({ name }) => isShown(childPath(path, name)))
-        .map(
-          (entry): Named => ({
-            name: nameBytes(entry.name),
-            shown: entry.name,
-            attributes: attributesOf(entry)
-          })
-        )
-      return next === undefined ? { names } : { names, next }
+      const read = Effect.gen(function* () {
+        while (true) {
+          const entries = yield* folder.read
+          const names = entries.filter(isListed)
+          if (entries.length === 0 || names.length > 0) return names.map(named)
+        }
+      })
+      return { read, close: held(opened, folder) } satisfies VolumeFolder
     }),
     stat: Effect.fnUntraced(function* (id: ServerId, path: string) {
       yield* visible(path)
@@ -119,12 +130,7 @@ const makeServerVolume = Effect.fnUntraced(function* (client: Client) {
         yield* allowed(flags.write ? "files" : "browse", path)
         const opened = yield* sessions.opened(id)
         const file = yield* opened.session.open(path, flags, mode)
-        opened.openFiles += 1
-        const close = Effect.suspend(() => {
-          opened.openFiles -= 1
-          return file.close
-        })
-        return { ...file, close } satisfies OpenFile
+        return { ...file, close: held(opened, file) } satisfies OpenFile
       })
       if (flags.write) return yield* changing(id, { action: "file.write", paths: [path] })(opening)
       return yield* Effect.tap(opening, () => reading(id, path))
@@ -153,7 +159,7 @@ export const makeVolume = Effect.fnUntraced(function* (client: Client, server: S
   const volume = yield* makeServerVolume(client)
   if (server !== ALL) {
     return {
-      list: (path, after) => volume.list(server, path, after),
+      openFolder: (path) => volume.openFolder(server, path),
       stat: (path) => volume.stat(server, path),
       open: (path, flags, mode) => volume.open(server, path, flags, mode),
       change: (change) => volume.change(server, change),
@@ -177,13 +183,13 @@ export const makeVolume = Effect.fnUntraced(function* (client: Client, server: S
       return at === undefined ? Effect.fail(onlyServers) : use(at.id, at.below)
     })
 
-  const listServers = (after: string | undefined) => {
+  /** Lists the servers after an id, in pages. */
+  const listServers = (after: string) => {
     const readable = [...index.all()]
-      .filter((record) => record.id > (after ?? "") && admits(restriction, record))
+      .filter((record) => record.id > after && admits(restriction, record))
       .toSorted((one, other) => (one.id < other.id ? -1 : 1))
     const page = readable.slice(0, PAGE)
     const named = Map.groupBy(readable, ({ name }) => name)
-    const last = page.at(-1)
     const names = page.map(
       ({ id, name }): Named => ({
         name: Buffer.from(id),
@@ -191,14 +197,21 @@ export const makeVolume = Effect.fnUntraced(function* (client: Client, server: S
         attributes: folder
       })
     )
-    return readable.length > PAGE && last !== undefined ? { names, next: last.id } : { names }
+    return { names, last: page.at(-1)?.id ?? after }
+  }
+  const openServers = (): VolumeFolder => {
+    let after = ""
+    const read = Effect.sync(() => {
+      const { last, names } = listServers(after)
+      after = last
+      return names
+    })
+    return { read, close: Effect.void }
   }
 
   const all: Volume = {
-    list: (path, after) =>
-      path === "/"
-        ? Effect.sync(() => listServers(after))
-        : within(path, (id, below) => volume.list(id, below, after)),
+    openFolder: (path) =>
+      path === "/" ? Effect.sync(openServers) : within(path, (id, below) => volume.openFolder(id, below)),
     stat: (path) =>
       path === "/" ? Effect.succeed(folder) : within(path, (id, below) => volume.stat(id, below)),
     open: (path, flags, mode) => within(path, (id, below) => volume.open(id, below, flags, mode)),

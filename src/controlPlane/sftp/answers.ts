@@ -2,9 +2,9 @@
 import { Effect } from "effect"
 import { nameBytes } from "../../contract/domain/Files.ts"
 import { type FileError, MOST_OPEN, type OpenFile } from "../../contract/nodeApi/NodeFiles.ts"
-import { type Handles, malformed, noHandle, refuse, resolved, tooMany } from "./handles.ts"
+import { closeHandle, type Handles, malformed, noHandle, refuse, resolved, tooMany } from "./handles.ts"
 import * as sftp from "./packets.ts"
-import type { Page, Volume } from "./Volume.ts"
+import type { Volume } from "./Volume.ts"
 
 const O_READ = 1
 const O_WRITE = 2
@@ -26,6 +26,10 @@ const copyData = Effect.fnUntraced(function* (
     at += bytes.length
   }
 })
+
+/** Bytes of names in one answer, beside which another read fits into the largest packet of clients. */
+const NAMES_BYTES = 96 * 1024
+const ENTRY_BYTES = 100
 
 interface Answering {
   readonly volume: Volume
@@ -113,21 +117,20 @@ export const makeAnswering = (scene: Answering) => {
   const openFolder = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
     const path = yield* pathOf(body)
     if (handles.isFull) return yield* tooMany
-    // The first page is read later; this one tells whether the folder can be read.
-    const { type } = yield* volume.stat(path)
-    if (type !== "folder") return yield* refuse(409, `${path}: it is no folder`)
-    send(sftp.handlePacket(id, handles.add({ kind: "folder", path, next: undefined, isOver: false })))
+    const folder = yield* volume.openFolder(path)
+    send(sftp.handlePacket(id, handles.add({ kind: "folder", folder, path })))
   })
 
   const readFolder = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const handle = yield* handles.folder(body.text())
-    let page: Page = { names: [] }
-    while (page.names.length === 0 && !handle.isOver) {
-      page = yield* volume.list(handle.path, handle.next)
-      handle.next = page.next
-      handle.isOver = page.next === undefined
+    const { folder } = yield* handles.folder(body.text())
+    const names: Array<sftp.Named> = []
+    for (let bytes = 0; bytes < NAMES_BYTES; ) {
+      const some = yield* folder.read
+      if (some.length === 0) break
+      names.push(...some)
+      for (const { name } of some) bytes += 2 * name.length + ENTRY_BYTES
     }
-    send(page.names.length === 0 ? sftp.statusPacket(id, sftp.EOF, "") : sftp.namesPacket(id, page.names))
+    send(names.length === 0 ? sftp.statusPacket(id, sftp.EOF, "") : sftp.namesPacket(id, names))
   })
 
   const realPath = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
@@ -139,7 +142,7 @@ export const makeAnswering = (scene: Answering) => {
   const close = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
     const handle = handles.take(body.text())
     if (handle === undefined) return yield* noHandle
-    if (handle.kind === "file") yield* handle.file.close
+    yield* closeHandle(handle)
     yield* done(id)
   })
 

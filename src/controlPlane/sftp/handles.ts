@@ -3,10 +3,11 @@ import { Effect } from "effect"
 import { shownName, whyNoPath } from "../../contract/domain/Files.ts"
 import { type FileError, FileRefused, MOST_OPEN, type OpenFile } from "../../contract/nodeApi/NodeFiles.ts"
 import * as sftp from "./packets.ts"
+import type { VolumeFolder } from "./Volume.ts"
 
 type Handle =
   | { readonly kind: "file"; readonly file: OpenFile; readonly path: string; readonly appends: boolean }
-  | { readonly kind: "folder"; readonly path: string; next: string | undefined; isOver: boolean }
+  | { readonly kind: "folder"; readonly folder: VolumeFolder; readonly path: string }
 
 export const refuse = (status: FileRefused["status"], detail: string) =>
   new FileRefused({ status, detail, hint: "" })
@@ -42,6 +43,9 @@ export const resolved = (bytes: Buffer): Effect.Effect<string, FileRefused> => {
   return why === undefined ? Effect.succeed(path) : Effect.fail(refuse(422, `the path ${why}`))
 }
 
+export const closeHandle = (handle: Handle): Effect.Effect<void> =>
+  handle.kind === "file" ? handle.file.close : handle.folder.close
+
 export class Handles {
   readonly #open = new Map<string, Handle>()
   #last = 0
@@ -51,11 +55,7 @@ export class Handles {
   }
 
   get closeAll(): Effect.Effect<void> {
-    return Effect.forEach(
-      [...this.#open.values()],
-      (handle) => (handle.kind === "file" ? handle.file.close : Effect.void),
-      { discard: true }
-    )
+    return Effect.forEach([...this.#open.values()], closeHandle, { discard: true })
   }
 
   add(handle: Handle): string {

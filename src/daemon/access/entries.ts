@@ -16,7 +16,7 @@ const LATEST = 253_402_300_799_999
 /** Returns a time of a file, which a server may set to any value, as RFC 3339. */
 const timeOf = (millis: number): string => new Date(Math.min(LATEST, Math.max(0, millis))).toISOString()
 
-const typeOf = (stats: Stats | BigIntStats): FileType => {
+export const typeOf = (stats: Stats | BigIntStats): FileType => {
   if (stats.isFile()) return "file"
   if (stats.isDirectory()) return "folder"
   return stats.isSymbolicLink() ? "link" : "other"

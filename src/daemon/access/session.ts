@@ -31,6 +31,7 @@ import {
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { applyChange, refuseFixed, type Scene } from "./changes.ts"
+import { openEntriesOf } from "./openFolder.ts"
 import { type AccessError, conflict, forbidden, noSuchPath, toFileError } from "./refused.ts"
 import type { Located, Place, Site } from "./Site.ts"
 
@@ -292,20 +293,26 @@ export const openSession = Effect.fnUntraced(function* ({ files, instance, use, 
   const scope = yield* Effect.raceFirst(Deferred.await(ready), Fiber.join(running))
   let opened = 0
 
+  /** Takes one of the places of open files, until the scope ends. */
+  const ownScope = Effect.gen(function* () {
+    opened += 1
+    const own = yield* Scope.fork(scope)
+    yield* Scope.addFinalizer(
+      own,
+      Effect.sync(() => {
+        opened -= 1
+      })
+    )
+    return own
+  })
+
   const openFile = (path: string, flags: OpenFlags, mode?: number) =>
     use(path, (scene) =>
       Effect.gen(function* () {
         if (opened >= MOST_OPEN) return yield* tooManyOpen
         const place = yield* flags.write ? scene.site.writable(path) : scene.site.place(path)
         const at = yield* scene.site.parent(place)
-        opened += 1
-        const own = yield* Scope.fork(scope)
-        yield* Scope.addFinalizer(
-          own,
-          Effect.sync(() => {
-            opened -= 1
-          })
-        )
+        const own = yield* ownScope
         const handle = yield* openAt(scene, place, at, {
           flags,
           scope: own,
@@ -315,8 +322,21 @@ export const openSession = Effect.fnUntraced(function* ({ files, instance, use, 
       }).pipe(Effect.uninterruptible, scene.room.explained(scene.site))
     )
 
+  const openFolder = (path: string) =>
+    use(path, ({ site }) =>
+      Effect.gen(function* () {
+        if (opened >= MOST_OPEN) return yield* tooManyOpen
+        const own = yield* ownScope
+        const read = yield* openEntriesOf(site, path, own).pipe(
+          Effect.onError(() => Scope.close(own, Exit.void))
+        )
+        return { read: Effect.mapError(read, toFileError(path)), close: Scope.close(own, Exit.void) }
+      }).pipe(Effect.uninterruptible)
+    )
+
   const session: FileSession = {
     open: openFile,
+    openFolder,
     change: (change) =>
       use(change.path, (scene) => scene.room.explained(scene.site)(changeEntry(scene, change))),
     space: use("/", (scene) => spaceOf(files, scene)),

@@ -3,7 +3,7 @@ import { Effect, FiberSet } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { UpgradeRequired } from "../../contract/domain/errors.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
-import type { FileError, FileSession, OpenFile } from "../../contract/nodeApi/NodeFiles.ts"
+import type { FileError, FileSession, OpenFile, OpenFolder } from "../../contract/nodeApi/NodeFiles.ts"
 import {
   answerFrame,
   LARGEST_PIECE,
@@ -26,6 +26,7 @@ type Answer = SessionAnswer & { readonly bytes?: Uint8Array }
 /** Returns a function that answers the requests of one session. */
 const makeAnswering = (session: FileSession) => {
   const files = new Map<number, OpenFile>()
+  const folders = new Map<number, OpenFolder>()
   let last = 0
   const withFile = <A>(file: number, use: (open: OpenFile) => Effect.Effect<A, FileError>) =>
     Effect.suspend(() => {
@@ -57,11 +58,29 @@ const makeAnswering = (session: FileSession) => {
           withFile(request.file, (open) => open.sync),
           none
         )
-      case "close":
+      case "close": {
+        const folder = folders.get(request.file)
+        if (folder !== undefined) {
+          folders.delete(request.file)
+          return Effect.as(folder.close, none)
+        }
         return withFile(request.file, (open) => {
           files.delete(request.file)
           return Effect.as(open.close, none)
         })
+      }
+      case "folder":
+        return Effect.map(session.openFolder(request.path), (open) => {
+          last += 1
+          folders.set(last, open)
+          return { file: last }
+        })
+      case "entries": {
+        const folder = folders.get(request.file)
+        return folder === undefined
+          ? Effect.fail(notOpen)
+          : Effect.map(folder.read, (entries) => ({ entries }))
+      }
       case "set":
         return Effect.as(
           withFile(request.file, (open) => open.set(request.attributes)),

@@ -153,7 +153,15 @@ export const forEachEntry = <E, R = never>(
 // the types of Node.js do not have the encoding `buffer` of readdir, which opendir takes as well
 const OPEN_DIR = { encoding: "buffer" as BufferEncoding, bufferSize: BATCH }
 
-const nextEntries = (dir: Dir, path: string | Buffer) =>
+/** Opens a folder until the scope ends, to read it with {@link nextEntries}. @param bufferSize entries in memory */
+export const openEntries = (path: string, bufferSize: number) =>
+  inScope(
+    io(`read folder ${path}`, () => fs.opendir(path, { ...OPEN_DIR, bufferSize })),
+    (dir) => Effect.ignore(io(`close folder ${path}`, () => dir.close()))
+  )
+
+/** Returns the next entries of an open folder: fewer than `most` at its end. */
+export const nextEntries = (dir: Dir, path: string | Buffer, most = BATCH) =>
   Effect.callback<ReadonlyArray<Dirent<Buffer>>, IoError>((resume) => {
     const batch: Array<Dirent<Buffer>> = []
     const read = () =>
@@ -161,7 +169,7 @@ const nextEntries = (dir: Dir, path: string | Buffer) =>
         if (error !== null) return resume(Effect.fail(toIoError(`read folder ${path}`, error)))
         // the encoding is `buffer`
         if (entry !== null) batch.push(entry as unknown as Dirent<Buffer>)
-        return entry === null || batch.length === BATCH ? resume(Effect.succeed(batch)) : read()
+        return entry === null || batch.length === most ? resume(Effect.succeed(batch)) : read()
       })
     read()
   })

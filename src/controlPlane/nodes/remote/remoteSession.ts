@@ -116,6 +116,16 @@ export const openRemoteSession = Effect.fnUntraced(function* (
       const { head } = yield* ask({ op: "open", path, flags, ...(mode === undefined ? {} : { mode }) })
       return head.file === undefined ? yield* lost : makeRemoteFile(asking, head.file)
     }),
+    openFolder: Effect.fnUntraced(function* (path) {
+      const { file } = (yield* ask({ op: "folder", path })).head
+      if (file === undefined) return yield* lost
+      return {
+        read: Effect.flatMap(ask({ op: "entries", file }), ({ head: { entries } }) =>
+          entries === undefined ? lost : Effect.succeed(entries)
+        ),
+        close: Effect.ignore(ask({ op: "close", file }))
+      }
+    }),
     change: (change) => Effect.asVoid(ask({ op: "change", change })),
     space: Effect.flatMap(ask({ op: "space" }), ({ head: { space } }) =>
       space === undefined ? lost : Effect.succeed(space)
