@@ -8,13 +8,15 @@ import type { IoError } from "../disk/fsio.ts"
 import type { TreeSize } from "../files/copyTree.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { checkFreeSpace } from "../transfer/unpack.ts"
-import type { AccessError } from "./refused.ts"
+import { type AccessError, isNoRoom } from "./refused.ts"
 import type { Place, Site } from "./Site.ts"
 
 /** A measurement is used for this long, in ms, and for at least ten times as long as it took. */
 const FRESH = 5000
 /** A write is not refused by an older measurement, in ms. */
 const CERTAIN = 500
+/** Inodes beside the files of a server that its quota counts, at most. */
+const BESIDE = 16
 /** Bytes between two checks of the disk. */
 const CHECK_INTERVAL = 4 * 1024 * 1024
 
@@ -116,15 +118,24 @@ export class Room {
     <A, R>(write: Effect.Effect<A, AccessError, R>): Effect.Effect<A, AccessError, R> =>
       Effect.catchIf(
         write,
-        (error) => error._tag === "IoError" && error.code === "EDQUOT",
-        () => Effect.flatMap(this.#current(site, CERTAIN), (measured) => this.#refused(measured))
+        (error) => error._tag === "IoError" && isNoRoom(error),
+        (error) =>
+          Effect.gen({ self: this }, function* () {
+            // XFS has the code of a full disk also for its quotas.
+            const { isEnforced } = yield* this.#files.quota(site.folder, site.spec)
+            if (error._tag === "IoError" && error.code === "ENOSPC") {
+              if (!isEnforced) return yield* error
+              yield* checkFreeSpace(site.folder)
+            }
+            return yield* this.#refused(yield* this.#current(site, CERTAIN))
+          })
       )
 
   #refused({ bytes, entries, limit, unmeasured }: Measurement) {
     const files = fileLimit(limit)
     if (unmeasured !== undefined)
       return noRoom(`disk: an unknown size (${unmeasured}) of ${megabytes(limit)}`)
-    return bytes + this.#added.bytes < limit && entries + this.#added.entries >= files
+    return bytes + this.#added.bytes < limit && entries + this.#added.entries >= files - BESIDE
       ? noRoom(`disk: ${entries} of ${files} files and folders`)
       : noRoom(`disk: ${megabytes(Math.max(0, bytes + this.#added.bytes))} of ${megabytes(limit)}`)
   }

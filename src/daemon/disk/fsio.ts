@@ -38,13 +38,14 @@ const textOf = (cause: unknown, key: string): string | undefined => {
   return typeof value === "string" ? value : undefined
 }
 
+/** Node.js has no name for these, and different ones in calls that wait and in others. */
 const errnoCodes: ReadonlyMap<unknown, string> = new Map([[-122, "EDQUOT"]])
 
 /** Returns the system code of an error, e.g. `ENOENT`; `UNKNOWN` without one. */
 export const errorCode = (cause: unknown): string => {
-  const code = textOf(cause, "code") ?? "UNKNOWN"
-  if (code !== "UNKNOWN" || typeof cause !== "object" || cause === null) return code
-  return errnoCodes.get(Reflect.get(cause, "errno")) ?? code
+  const known =
+    typeof cause === "object" && cause !== null ? errnoCodes.get(Reflect.get(cause, "errno")) : undefined
+  return known ?? textOf(cause, "code") ?? "UNKNOWN"
 }
 
 /** Converts an error to an {@link IoError} with the message `<what>: <meaning>`. */

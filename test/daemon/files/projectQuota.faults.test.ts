@@ -1,24 +1,11 @@
 import { spawnSync } from "node:child_process"
-import { chmodSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs"
+import { readdirSync, rmSync, statSync } from "node:fs"
 import { join } from "node:path"
-import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit } from "effect"
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
 import { fileLimit } from "../../../src/contract/domain/Limits.ts"
-import { runToEnd } from "../../support/child.ts"
-import { debianProgram } from "../../support/debianPrograms.ts"
-import { root } from "../../support/docs.ts"
-import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { describeQuotas } from "./quotaKernel.ts"
 import { ownUser, quotaDisks, runAs, scene } from "./scene.ts"
-
-const isRoot = process.getuid?.() === 0
-const setquota = debianProgram("setquota", "quota")
-const uml = debianProgram("linux.uml", "user-mode-linux")
-const can = (disk: (typeof quotaDisks)["xfs"]) =>
-  Effect.map(Effect.exit(Effect.scoped(disk)), (exit) => isRoot && Exit.isSuccess(exit))
-/** Whether the kernel of this machine has project quotas. */
-const here = await Effect.runPromise(Effect.all([can(quotaDisks.ext4), can(quotaDisks.xfs)])).then((kinds) =>
-  kinds.every(Boolean)
-)
 
 /** In a kernel that has project quotas. */
 const rules = () => {
@@ -65,38 +52,4 @@ const rules = () => {
   }
 }
 
-/** The first program of the other kernel, on the files of this machine. */
-const init = (folder: string) => `#!/bin/bash
-export PATH=${process.env.PATH}:/usr/sbin:/sbin HOME=/mnt TMPDIR=/mnt CI=true NO_COLOR=1
-mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmpfs /mnt
-for module in quota_tree quota_v2 overlay loop; do
-  busybox insmod "$(find /usr/lib/uml/modules/$(uname -r) -name "$module.ko")"
-done
-cd ${root}
-${process.execPath} node_modules/vitest/vitest.mjs run --project faults ${import.meta.filename} < /dev/null > ${folder}/output 2>&1
-echo "ended with $?"
-busybox poweroff -f
-`
-
-const inAnotherKernel = () => {
-  it.live(
-    "the rules hold in user-mode Linux, where the kernel of this machine has no project quotas",
-    () =>
-      Effect.gen(function* () {
-        const folder = yield* temporaryFolder
-        writeFileSync(join(folder, "init"), init(folder))
-        chmodSync(join(folder, "init"), 0o755)
-        const machine = ["mem=2G", "root=none", "rootfstype=hostfs", "rootflags=/", "rw", "quiet", "con=null"]
-        const own = [`init=${folder}/init`, `uml_dir=${folder}/uml`, "con0=null,fd:1"]
-        const printed = yield* runToEnd([uml.path, ...machine, ...own], { cwd: folder }, "240 seconds")
-        const output = spawnSync("cat", [join(folder, "output")], { encoding: "utf8" }).stdout
-        assert.include(printed, "ended with 0", printed + output)
-        assert.match(output, /Tests +4 passed/)
-      }).pipe(Effect.scoped),
-    260_000
-  )
-}
-
-if (here && setquota.run) describe("spec 4.10: limits by project quotas", rules)
-else
-  describe.runIf(isRoot && uml.run)(`spec 4.10: project quotas in another kernel${uml.note}`, inAnotherKernel)
+describeQuotas("spec 4.10: limits by project quotas", { file: import.meta.filename, tests: 4 }, rules)
