@@ -16,7 +16,7 @@ const quiet = "test/**/*.quiet.test.ts"
 
 /** Tests of `npm run test:faults` that run on PostgreSQL what other tests run on SQLite; the store's tests run on both. */
 const onPostgres = [
-  "test/controlPlane/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,management,removal,replicas.faults,reports}.test.ts",
+  "test/controlPlane/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,management,removal,reports}.test.ts",
   "test/controlPlane/keys/{ApiKeys,NodeKeys}.test.ts",
   "test/controlPlane/events/replayFromStore.test.ts",
   "test/controlPlane/http/{events,management,nodes,servers}.test.ts",
@@ -43,7 +43,13 @@ export default defineConfig({
       { extends: true, test: { name: "quiet", include: [quiet] } },
       {
         extends: true,
-        test: { name: "postgres", include: onPostgres, env: { MUSTER_TEST_DATABASE: "postgres" } }
+        // These files share modules in `tests`, too.
+        test: {
+          name: "postgres",
+          include: onPostgres,
+          isolate: false,
+          env: { MUSTER_TEST_DATABASE: "postgres" }
+        }
       }
     ]
   }
