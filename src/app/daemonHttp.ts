@@ -18,6 +18,7 @@ import { NodeBackupsHandlers, NodeFilesHandlers } from "../daemon/filesHttp.ts"
 import { DaemonAuthorizationLayer, DaemonHandlers, unauthorized } from "../daemon/http.ts"
 import { ServedDaemon } from "../daemon/ServedDaemon.ts"
 import { NodeToken } from "../daemon/uplink/ControlPlaneClient.ts"
+import { NodeUploadsHandlers } from "../daemon/uploadsHttp.ts"
 import { leanRequests } from "../shared/net/requestServices.ts"
 import { daemonReports, daemonServers } from "../shared/observability/metrics.ts"
 import { makeSeries, observeForExporter } from "../shared/observability/observations.ts"
@@ -116,7 +117,7 @@ export const DaemonHttpLayer = (options: DaemonHttpOptions) =>
       Layer.mergeAll(
         MetricsRoute,
         HttpApiBuilder.layer(DaemonApi).pipe(
-          Layer.provide([DaemonHandlers, NodeFilesHandlers, NodeBackupsHandlers]),
+          Layer.provide([DaemonHandlers, NodeFilesHandlers, NodeBackupsHandlers, NodeUploadsHandlers]),
           Layer.provide([DaemonAuthorizationLayer, FailuresLayer])
         )
       ).pipe(

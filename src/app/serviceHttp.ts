@@ -20,6 +20,7 @@ import { OpenStreams, type StreamLimits, StreamShutdown } from "../controlPlane/
 import { Tickets } from "../controlPlane/events/Tickets.ts"
 import { webSocketOptions } from "../controlPlane/events/webSocketUpgrade.ts"
 import { FilesHandlers } from "../controlPlane/files/http.ts"
+import { UploadsHandlers } from "../controlPlane/files/uploads.ts"
 import {
   AuthorizationLayer,
   FailuresLayer,
@@ -158,6 +159,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         NodesHandlers,
         ServersHandlers,
         FilesHandlers,
+        UploadsHandlers,
         RolloutsHandlers,
         SftpHandlers,
         OperationsHandlers,

@@ -10,7 +10,7 @@ import { handlersOf } from "../shared/net/requestServices.ts"
 import { serveSession } from "./access/sessionHttp.ts"
 import { ServedDaemon } from "./ServedDaemon.ts"
 
-const httpError = (error: FileError) => {
+export const httpError = (error: FileError) => {
   if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)
   const { detail, hint, status } = error
   return status === 500 ? new InternalError({ detail, hint }) : refusalError({ status, detail, hint })
@@ -55,7 +55,7 @@ export const NodeBackupsHandlers = handlersOf(
 )
 
 /** The body of a request ended before its last byte. */
-const bodyLost = new Conflict({ detail: "the transfer was interrupted", hint: "Send the file again." })
+export const bodyLost = new Conflict({ detail: "the transfer was interrupted", hint: "Send the file again." })
 
 export const NodeFilesHandlers = handlersOf(
   DaemonApi,

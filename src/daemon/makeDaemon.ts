@@ -1,4 +1,4 @@
-import { Effect, type Scope, Stream } from "effect"
+import { Effect, Schedule, type Scope, Stream } from "effect"
 import { stripAnsi } from "../contract/domain/ConsoleLine.ts"
 import type { NodeId } from "../contract/domain/Id.ts"
 import type { HostInfo } from "../contract/domain/Node.ts"
@@ -13,6 +13,7 @@ import type { IoError } from "./disk/fsio.ts"
 import { likelyKind } from "./files/fileContext.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
 import { instanceFolder } from "./files/sharedFiles.ts"
+import { uploadIds } from "./files/uploadFiles.ts"
 import type { Installer } from "./install/Installer.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
@@ -153,11 +154,32 @@ const installLogs = Effect.fnUntraced(function* (
   return { items: lines.map(({ text }) => stripAnsi(text)), total }
 })
 
+/** Removes uploads that have expired, again and again. */
+const expireUploads = (
+  instances: DaemonParts["instances"],
+  uploads: ReturnType<typeof makeAccess>["uploads"]
+) =>
+  Effect.repeat(
+    Effect.forEach(
+      instances.list(),
+      ({ id }) =>
+        Effect.flatMap(instances.get(id), ({ folder }) => uploadIds(folder)).pipe(
+          Effect.flatMap((ids) => (ids.length === 0 ? Effect.void : uploads.expire(id))),
+          // The server is removed, or the node works on its files.
+          Effect.ignore
+        ),
+      { discard: true }
+    ),
+    Schedule.spaced("1 hour")
+  )
+
 /** Makes the daemon that the control plane calls, from the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
   const { files, installer, instances, place, register, system, version } = parts
   const { ofDisk: diskRefused } = refusals(place)
   const stats = yield* makeStats(files)
+  const access = makeAccess({ files, instances, tasks: yield* makeTasks })
+  yield* Effect.forkScoped(expireUploads(instances, access.uploads))
   const daemon: Daemon = {
     system: Effect.map(system, (host) => ({ version, system: host })),
     register,
@@ -231,7 +253,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     console: Effect.fn("Daemon.console")(function* (id) {
       return yield* (yield* instances.get(id)).lines
     }),
-    access: makeAccess({ files, instances, tasks: yield* makeTasks }),
+    access,
     backups: yield* makeBackups({ files, instances, target: parts.backups })
   }
   return daemon

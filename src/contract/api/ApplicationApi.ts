@@ -17,6 +17,7 @@ import { RolloutsGroup } from "./RolloutsGroup.ts"
 import { SchedulesGroup } from "./SchedulesGroup.ts"
 import { ServersGroup } from "./ServersGroup.ts"
 import { SftpGroup, SshKeysGroup } from "./SftpGroup.ts"
+import { UploadsGroup } from "./UploadsGroup.ts"
 import { WebhooksGroup } from "./WebhooksGroup.ts"
 
 /** The whole HTTP interface of the service (spec 1). */
@@ -26,6 +27,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(ServersGroup.prefix("/api"))
   .add(FilesGroup.prefix("/api"))
   .add(SftpGroup.prefix("/api"))
+  .add(UploadsGroup.prefix("/api"))
   .add(RolloutsGroup.prefix("/api"))
   .add(OperationsGroup.prefix("/api"))
   .add(SchedulesGroup.prefix("/api"))

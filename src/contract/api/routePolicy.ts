@@ -45,6 +45,8 @@ export interface RoutePolicy {
   /** Whether bodies that are streams have no limit of size and time while their bytes move (spec 10.3). */
   readonly transfers?: boolean
   readonly rateLimit?: KeyRateLimit
+  /** Headers of every response, also of errors and of `OPTIONS`. */
+  readonly headers?: Readonly<Record<string, string>>
 }
 
 /** The policy of an endpoint, on top of the one of its group. */

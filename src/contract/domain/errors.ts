@@ -162,6 +162,20 @@ export const joinReasons = (reasons: ReadonlyArray<string>): string => {
   return [...all.slice(0, MOST_REASONS), ...(more > 0 ? [`${more} more`] : [])].join("; ")
 }
 
+/** 423: another request sends the bytes of the upload. */
+export class Locked extends ApiError<Locked>()(
+  "Locked",
+  423,
+  "Wait until the other request has ended, then ask for the offset and continue there."
+) {}
+
+/** 460: the bytes do not have the announced checksum (tus 1.0). */
+export class ChecksumMismatch extends ApiError<ChecksumMismatch>()(
+  "ChecksumMismatch",
+  460,
+  "Send the bytes again from the same offset; they were changed on their way."
+) {}
+
 /** 426: the path speaks WebSocket only. */
 export class UpgradeRequired extends ApiError<UpgradeRequired>()(
   "UpgradeRequired",

@@ -21,6 +21,7 @@ import { ServerStatus } from "../domain/ServerStatus.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 import { NodeBackupsGroup } from "./NodeBackups.ts"
 import { NodeFilesGroup } from "./NodeFilesApi.ts"
+import { NodeUploadsGroup } from "./NodeUploadsApi.ts"
 
 const params = { id: ServerId }
 const text = Schema.optionalKey(Schema.String)
@@ -133,5 +134,6 @@ export class DaemonApi extends HttpApi.make("muster-daemon")
   .add(DaemonGroup.prefix("/api"))
   .add(NodeFilesGroup.prefix("/api"))
   .add(NodeBackupsGroup.prefix("/api"))
+  .add(NodeUploadsGroup.prefix("/api"))
   .middleware(Failures)
   .annotateMerge(OpenApi.annotations({ title: "Muster, on a node" })) {}

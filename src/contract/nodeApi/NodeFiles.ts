@@ -10,6 +10,7 @@ import type {
 import type { FileTask, FileTaskState, UnpackTask } from "../domain/FileTask.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { DaemonError } from "./Daemon.ts"
+import type { NodeUploads } from "./NodeUploads.ts"
 
 /** The node refuses an access to files, with the status that callers get. */
 export class FileRefused extends Data.TaggedError("FileRefused")<{
@@ -162,6 +163,7 @@ export interface NodeFiles {
     request: WriteFile,
     bytes: Stream.Stream<Uint8Array, E>
   ): Effect.Effect<{ readonly created: boolean; readonly etag: string }, FileError | E>
+  readonly uploads: NodeUploads
   /**
    * Makes changes in order, each with its outcome: undefined, or the refusal. If they delete or copy trees of more than
    * {@link MOST_ENTRIES} entries in all, none is made: `large`.

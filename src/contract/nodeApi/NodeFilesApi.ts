@@ -23,7 +23,7 @@ export const MOST_PATHS = 1000
 
 const params = { id: ServerId }
 const text = Schema.optionalKey(Schema.String)
-const whole = Schema.optionalKey(
+export const whole = Schema.optionalKey(
   Schema.FiniteFromString.check(Schema.isBetween({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
 )
 

@@ -225,7 +225,12 @@ const makeResponded = Effect.fnUntraced(function* (options: PipelineOptions) {
     const recorded = (status: number) =>
       audited === undefined || record === undefined ? Effect.void : record(audited, status)
     const finished = (handled: HttpServerResponse.HttpServerResponse): App => {
-      const headed = withFinalHeaders(withErrorBody(handled, id), caller, { request, id, isVarying })
+      const headed = withFinalHeaders(withErrorBody(handled, id), caller, {
+        request,
+        id,
+        isVarying,
+        ofRoute: found.route.headers
+      })
       const response = found.route.streamsBody === true ? closeUnlessArrived(request, headed) : headed
       return recorded(response.status).pipe(
         Effect.flatMapEager(() => recordRequest(fiber, { ...exchange, response, key_id: principal?.key_id })),

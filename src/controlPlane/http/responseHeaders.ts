@@ -34,6 +34,11 @@ export const makePreflight = (corsOrigins: ReadonlyArray<string>): Preflight => 
       "last-event-id",
       "prefer",
       "range",
+      "tus-resumable",
+      "upload-checksum",
+      "upload-length",
+      "upload-metadata",
+      "upload-offset",
       "x-request-id"
     ],
     exposedHeaders: [
@@ -46,6 +51,14 @@ export const makePreflight = (corsOrigins: ReadonlyArray<string>): Preflight => 
       "location",
       "preference-applied",
       "retry-after",
+      "tus-checksum-algorithm",
+      "tus-extension",
+      "tus-resumable",
+      "tus-version",
+      "upload-expires",
+      "upload-length",
+      "upload-metadata",
+      "upload-offset",
       "x-muster-cursor",
       "x-muster-incomplete",
       "x-muster-timed-out",
@@ -70,11 +83,13 @@ export const withFinalHeaders = (
     readonly request: HttpServerRequest.HttpServerRequest
     readonly id: string
     readonly isVarying: boolean
+    readonly ofRoute?: Readonly<Record<string, string>> | undefined
   }
 ): HttpServerResponse.HttpServerResponse => {
-  const { request, id, isVarying } = given
+  const { request, id, isVarying, ofRoute } = given
   const { status } = response
   const headers: Record<string, string> = {
+    ...ofRoute,
     ...ofCaller,
     "x-request-id": id,
     "x-content-type-options": "nosniff",

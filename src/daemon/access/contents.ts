@@ -93,11 +93,14 @@ export const readContents = Effect.fnUntraced(function* (site: Site, request: Re
   return { bytes, path }
 })
 
-const lstatBig = (path: string, { folder, name }: Located) =>
+/** The conditions of a write, and the permissions of its file. */
+type Replacing = Pick<WriteFile, "if_match" | "if_none_match" | "mode">
+
+export const lstatBig = (path: string, { folder, name }: Located) =>
   io(path, () => fs.lstat(within(folder, name), { bigint: true })).pipe(orMissing(undefined))
 
 /** Checks that a path can be replaced by a file, and the conditions of the write. */
-const checkTarget = (path: string, request: WriteFile, there: BigIntStats | undefined) => {
+export const checkTarget = (path: string, request: Replacing, there: BigIntStats | undefined) => {
   if (there !== undefined && !there.isFile()) return conflict(path, `it ${describe(there)}, not a file`)
   if (request.if_none_match === "*" && there !== undefined) return conditionFailed(path, "it exists")
   if (request.if_match === undefined) return Effect.void
@@ -108,11 +111,11 @@ const checkTarget = (path: string, request: WriteFile, there: BigIntStats | unde
 }
 
 /** Makes a temporary file in a folder, which is removed at the end of the scope unless it is renamed. */
-const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHandle, name: Name) {
-  let isRenamed = false
+export const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHandle, name: Name) {
+  let isKept = false
   const handle = yield* open(path, within(folder, name), CREATE, 0o600)
   yield* atScopeEnd(() =>
-    isRenamed
+    isKept
       ? Effect.void
       : io(path, () => fs.unlink(within(folder, name))).pipe(
           orMissing(undefined),
@@ -123,12 +126,16 @@ const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs.FileHa
   )
   return {
     handle,
+    /** Lets the file stay as it is. */
+    keep: () => {
+      isKept = true
+    },
     /** Gives the file its name. Once that has begun, it is completed. */
     renameTo: (to: Located) =>
       Effect.map(
         io(path, () => fs.rename(within(folder, name), within(to.folder, to.name))),
         () => {
-          isRenamed = true
+          isKept = true
         }
       )
   }
@@ -157,10 +164,16 @@ export const parentMade = Effect.fnUntraced(function* (site: Site, room: Room, p
   return located
 })
 
-/** Passes on chunks of a stream, as many at a time as have {@link GATHERED} bytes. */
-const gathered = Effect.fnUntraced(function* <E>(
-  bytes: Stream.Stream<Uint8Array, E>,
-  use: (chunks: ReadonlyArray<Uint8Array>, length: number) => Effect.Effect<void, E>
+interface Arriving<E> {
+  readonly bytes: Stream.Stream<Uint8Array, E>
+  /** Bytes that are written at a time; default: {@link GATHERED}. */
+  readonly gathers?: number
+}
+
+/** Passes on chunks of a stream, as many at a time as have some bytes. */
+const gathered = Effect.fnUntraced(function* <E, E2>(
+  { bytes, gathers = GATHERED }: Arriving<E>,
+  use: (chunks: ReadonlyArray<Uint8Array>, length: number) => Effect.Effect<void, E2>
 ) {
   let chunks: Array<Uint8Array> = []
   let length = 0
@@ -173,9 +186,64 @@ const gathered = Effect.fnUntraced(function* <E>(
   yield* Stream.runForEach(bytes, (chunk) => {
     chunks.push(chunk)
     length += chunk.length
-    return length < GATHERED ? Effect.void : pass
+    return length < gathers ? Effect.void : pass
   })
   if (length > 0) yield* pass
+})
+
+/** Writes bytes after the end of a file as they arrive. `check` runs before each write. */
+export const writeArriving = <E>(
+  path: string,
+  handle: fs.FileHandle,
+  arriving: Arriving<AccessError>,
+  check: (chunks: ReadonlyArray<Uint8Array>, length: number) => Effect.Effect<void, E>
+) => {
+  let unflushed = 0
+  return gathered(
+    arriving,
+    Effect.fnUntraced(function* (chunks, length) {
+      yield* check(chunks, length)
+      yield* writeAllOf(path, handle, chunks)
+      unflushed += length
+      if (unflushed < FLUSH_INTERVAL) return
+      unflushed = 0
+      yield* io(path, () => handle.datasync())
+    })
+  )
+}
+
+/** Gives a whole file owner, permissions and the name of its target, once its conditions hold and it is on disk. */
+export const putInPlace = Effect.fnUntraced(function* (
+  room: Room,
+  request: Replacing & { readonly path: string },
+  target: Located,
+  file: {
+    readonly handle: fs.FileHandle
+    readonly renameTo: (to: Located) => Effect.Effect<void, IoError>
+  }
+) {
+  const { path } = request
+  const { handle, renameTo } = file
+  const before = yield* lstatBig(path, target)
+  const owner = before ?? (yield* io(path, () => target.folder.stat({ bigint: true })))
+  yield* chownLike(path, handle, { uid: Number(owner.uid), gid: Number(owner.gid) })
+  const kept = before === undefined ? 0o644 : Number(before.mode) & PERMISSIONS
+  yield* io(path, () => handle.chmod(request.mode === undefined ? kept : Number.parseInt(request.mode, 8)))
+  yield* io(path, () => handle.sync())
+  const { dev, ino } = yield* io(path, () => target.folder.stat())
+  const replaced = Effect.gen(function* () {
+    const now = yield* lstatBig(path, target)
+    yield* checkTarget(path, request, now)
+    yield* renameTo(target)
+    if (now !== undefined) room.freed()
+    yield* syncFolder(path, target.folder)
+    const written = yield* io(path, () => handle.stat({ bigint: true }))
+    return { created: now === undefined, etag: etagOf(written) }
+  })
+  // Of two writes with the same condition, one is refused.
+  return yield* replacing.withLock(`${dev}:${ino}:${target.name.toString("latin1")}`)(
+    Effect.uninterruptible(replaced)
+  )
 })
 
 /** Writes a file beside its target, and replaces the target once the last byte is on disk. `aside`: its name until then. */
@@ -200,51 +268,23 @@ export const writeContents = (
     if (place.parts.length === 0) return yield* forbidden(path, "a shared file cannot be replaced")
     const take = yield* room.taking(site, place)
     const target = yield* parentMade(site, room, place)
-    const before = yield* lstatBig(path, target)
-    yield* checkTarget(path, request, before)
+    yield* checkTarget(path, request, yield* lstatBig(path, target))
     yield* room.fits(site, place, request.size ?? 0)
     yield* take(0, 1)
     const aside = staged ?? Buffer.from(temporaryName())
     // A staged name is in the record of a task.
     if (staged === undefined) yield* unfinished.record(path, { aside, old: Buffer.from(temporaryName()) })
-    const { handle, renameTo } = yield* temporaryIn(path, target.folder, aside)
+    const file = yield* temporaryIn(path, target.folder, aside)
     const hash = createHash("sha256")
-    let unflushed = 0
-    yield* gathered(
-      bytes,
-      Effect.fnUntraced(function* (chunks, length) {
-        yield* take(length)
-        if (request.sha256 !== undefined) for (const chunk of chunks) hash.update(chunk)
-        yield* writeAllOf(path, handle, chunks)
-        unflushed += length
-        if (unflushed < FLUSH_INTERVAL) return
-        unflushed = 0
-        yield* io(path, () => handle.datasync())
-      })
-    )
+    yield* writeArriving(path, file.handle, { bytes }, (chunks, length) => {
+      if (request.sha256 !== undefined) for (const chunk of chunks) hash.update(chunk)
+      return take(length)
+    })
     if (request.sha256 !== undefined && hash.digest("base64") !== request.sha256) {
       return yield* unprocessable(
         `${path}: the contents do not have the announced digest`,
         "Send the file again; it was changed on its way."
       )
     }
-    const owner = before ?? (yield* io(path, () => target.folder.stat({ bigint: true })))
-    yield* chownLike(path, handle, { uid: Number(owner.uid), gid: Number(owner.gid) })
-    const kept = before === undefined ? 0o644 : Number(before.mode) & PERMISSIONS
-    yield* io(path, () => handle.chmod(request.mode === undefined ? kept : Number.parseInt(request.mode, 8)))
-    yield* io(path, () => handle.sync())
-    const { dev, ino } = yield* io(path, () => target.folder.stat())
-    const replaced = Effect.gen(function* () {
-      const now = yield* lstatBig(path, target)
-      yield* checkTarget(path, request, now)
-      yield* renameTo(target)
-      if (now !== undefined) room.freed()
-      yield* syncFolder(path, target.folder)
-      const written = yield* io(path, () => handle.stat({ bigint: true }))
-      return { created: now === undefined, etag: etagOf(written) }
-    })
-    // Of two writes with the same condition, one is refused.
-    return yield* replacing.withLock(`${dev}:${ino}:${target.name.toString("latin1")}`)(
-      Effect.uninterruptible(replaced)
-    )
+    return yield* putInPlace(room, { ...request, path }, target, file)
   }).pipe(Effect.scoped, room.explained(site))

@@ -26,6 +26,7 @@ import { searchFiles } from "./search.ts"
 import { openSession } from "./session.ts"
 import type { Tasks } from "./tasks.ts"
 import { Unfinished } from "./Unfinished.ts"
+import { makeUploads } from "./uploads.ts"
 
 /** Longest wait for bytes of a file that is written. */
 const STALLED = "60 seconds"
@@ -75,7 +76,11 @@ export interface AccessParts {
   readonly tasks: Tasks
 }
 
-export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles => {
+export const makeAccess = ({
+  files,
+  instances,
+  tasks
+}: AccessParts): NodeFiles & { readonly uploads: ReturnType<typeof makeUploads> } => {
   const kept = new WeakMap<Instance, Pick<Scene, "room" | "unfinished">>()
   const keptOf = (instance: Instance) => {
     const known = kept.get(instance)
@@ -128,9 +133,9 @@ export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles 
     }).pipe(Effect.map(Stream.mapError(toFileError(path))), Effect.mapError(toFileError(path)))
 
   /** Gives bytes that arrive to an access. Their own failure is that of the call. */
-  const taking = <A, E>(
+  const taking = <A, E, E2>(
     bytes: Stream.Stream<Uint8Array, E>,
-    access: (given: Stream.Stream<Uint8Array, AccessError>) => Effect.Effect<A, FileError>
+    access: (given: Stream.Stream<Uint8Array, AccessError>) => Effect.Effect<A, E2>
   ) =>
     Effect.suspend(() => {
       let failed: { readonly error: E } | undefined
@@ -167,6 +172,7 @@ export const makeAccess = ({ files, instances, tasks }: AccessParts): NodeFiles 
           })
         )
       ).pipe(Effect.withSpan("NodeFiles.receive")),
+    uploads: makeUploads(use, taking),
     change: Effect.fn("NodeFiles.change")((id, changes) =>
       use(
         id,

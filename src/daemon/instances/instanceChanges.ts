@@ -7,6 +7,7 @@ import { nowText } from "../../contract/domain/nowText.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
+import { discardUploads } from "../files/uploadFiles.ts"
 import { baseName } from "../install/scriptVariables.ts"
 import {
   type InstanceState,
@@ -193,7 +194,10 @@ export const hold = Effect.fnUntraced(function* (it: Serving, held: boolean) {
     return yield* conflict("the node is working on the files of the server", "Wait until it is done.")
   }
   yield* it.file.update((state) => (held === (state.held ?? false) ? state : { ...state, held }))
-  yield* held ? it.accesses.interrupt : resume(it)
+  if (!held) return yield* resume(it)
+  yield* it.accesses.interrupt
+  // The files of the server leave the node.
+  yield* discardUploads(it.files, it.folder, it.file.get().spec)
 })
 
 const refuseHeld = ({ file }: Serving) =>

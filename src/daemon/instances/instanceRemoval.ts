@@ -25,6 +25,7 @@ import {
   syncFolder
 } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import { discardUploads } from "../files/uploadFiles.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import { openInstanceFile } from "../state/InstanceFile.ts"
@@ -263,6 +264,7 @@ export const makeInstanceRemoval = (options: RemovalOptions) => {
     if (!entry.ended) yield* entry.instance.shutDown
     entry.ended = true
     yield* entry.instance.close
+    yield* discardUploads(files, entry.instance.folder, entry.instance.file.get().spec)
     yield* Effect.mapError(files.close(entry.instance.folder), refused)
     yield* Effect.mapError(moveAway(id, entry, departure), refused)
     const { sequence, spec } = entry.instance.file.get()

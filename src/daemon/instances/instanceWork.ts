@@ -17,6 +17,7 @@ import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFai
 import { fetchFiles } from "../files/importFiles.ts"
 import { instanceFolder } from "../files/sharedFiles.ts"
 import { type FileSources, missingVolumes } from "../files/sources.ts"
+import { discardUploads } from "../files/uploadFiles.ts"
 import type { Installed } from "../install/Installer.ts"
 import { type OnSteps, StepLog } from "../install/StepLog.ts"
 import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
@@ -189,6 +190,8 @@ export const beginWork = Effect.fnUntraced(function* (
   const { accesses, file, scope } = it
   yield* accesses.interrupt
   const state = file.get()
+  if (state.work === "reset" || state.work === "reinstall")
+    yield* discardUploads(it.files, it.folder, state.spec)
   const started_at = yield* nowText
   const begun = (before: InstanceState) => beginning(before, started_at)
   if (state.work === "reset") yield* file.update(begun)

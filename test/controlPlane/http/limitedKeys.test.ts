@@ -105,6 +105,10 @@ const inputs: Readonly<
   "schedules.runs": () => ({ status: 404 }),
   "schedules.getRun": () => ({ status: 404 }),
   "schedules.cancelRun": () => ({ status: 404 }),
+  "uploads.create": () => ({ status: 404 }),
+  "uploads.find": () => ({ status: 404 }),
+  "uploads.append": () => ({ status: 404 }),
+  "uploads.end": () => ({ status: 404 }),
   "operations.list": () => ({ status: 200 }),
   "operations.get": () => ({ status: 404 }),
   "operations.cancel": () => ({ status: 404 }),
@@ -140,7 +144,8 @@ layer(service, options)("keys limited to some servers", (it) => {
           mixin: "none",
           operation: "none",
           schedule: "none",
-          run: "none"
+          run: "none",
+          upload: "none"
         }
         const call = Effect.fnUntraced(function* (route: (typeof contractRoutes)[number], server: string) {
           const { body, query = "", status } = inputs[route.name]?.(server) ?? { status: 0 }

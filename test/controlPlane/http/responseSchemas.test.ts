@@ -166,6 +166,7 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "files.delete": [{ body: { paths: ["/made", "/none"] } }],
   "files.delete 202": [{ body: { paths: many } }],
   "files.writeToMany": [{ body: { selector: { ids: ["nothing"] }, path: "/a", content: "x" } }],
+  "uploads.find": [{}],
   "servers.status": [{}],
   "servers.stats": [{}, { query: "?update_disk_usage=true" }],
   "servers.statsOfMany": [{}, { query: "?limit=1" }],
@@ -252,6 +253,13 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
       const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
       yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, { body: {}, headers })
       const [backup] = (yield* expectStatus(api, 200, "GET", "/api/backups")).json
+      const upload = yield* api.request("POST", `/api/servers/${server}/files/uploads`, {
+        headers: {
+          "tus-resumable": "1.0.0",
+          "upload-length": "1",
+          "upload-metadata": `path ${Buffer.from("/u").toString("base64")}`
+        }
+      })
       const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         body: { url: "https://example.invalid/" }
       })
@@ -260,6 +268,7 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
       const ids: Record<string, string> = {
         key,
         quota: "team-a",
+        upload: upload.headers.get("location")?.split("/").at(-1) ?? "",
         rollout: rollout.id,
         operation,
         schedule: schedule.id,

@@ -76,7 +76,7 @@ export const makeDaemonCalls = Effect.map(
       })
     )
   }),
-  ({ daemon, nodeBackups, nodeFiles }) => ({ ...daemon, nodeBackups, nodeFiles })
+  ({ daemon, nodeBackups, nodeFiles, nodeUploads }) => ({ ...daemon, nodeBackups, nodeFiles, nodeUploads })
 )
 export type DaemonCalls = Effect.Success<typeof makeDaemonCalls>
 

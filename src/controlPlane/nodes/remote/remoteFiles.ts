@@ -1,10 +1,13 @@
 /** The files of servers on a remote node (spec 10.5). */
 import { Clock, Duration, Effect, Result, Stream } from "effect"
 import type {
+  BodyTooLarge,
+  ChecksumMismatch,
   Conflict,
   Forbidden,
   InsufficientStorage,
   InvalidRequest,
+  Locked,
   NotFound,
   PreconditionFailed,
   RangeNotSatisfiable
@@ -14,6 +17,7 @@ import { cleanText } from "../../../contract/domain/NodeText.ts"
 import { type DaemonError, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
 import type { NodeBackups } from "../../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused, type NodeFiles } from "../../../contract/nodeApi/NodeFiles.ts"
+import { type NodeUploads, refusalAsResult, UploadRefused } from "../../../contract/nodeApi/NodeUploads.ts"
 import { elapsedMillisOf } from "../../../shared/work/elapsed.ts"
 import type { DaemonCalls } from "./RemoteDaemon.ts"
 import type { CallFailure } from "./remoteCall.ts"
@@ -158,49 +162,91 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
   }
 }
 
+/** Returns a call with a body of any size, which ends once the daemon takes no byte for too long. */
+const makeSend = ({ call, unreachable }: FileCalls) =>
+  Effect.fnUntraced(function* <A, E>(
+    id: ServerId,
+    bytes: Stream.Stream<Uint8Array, E>,
+    use: (
+      client: DaemonCalls,
+      payload: Stream.Stream<Uint8Array, E>
+    ) => Effect.Effect<A, CallFailure | Refusal>
+  ) {
+    // The bytes can be sent once only: an outdated token is replaced before.
+    yield* call(true, (client) => client.status({ params: { id } }))
+    const { failed, stalled, watched } = makeWatched(bytes, yield* Clock.Clock)
+    const sent = call(
+      false,
+      (client) =>
+        answered(use(client, watched)).pipe(
+          // The source of the bytes has failed, not the node.
+          Effect.catchIf(
+            () => failed() !== undefined,
+            () => Effect.succeed(undefined)
+          )
+        ),
+      { deadline: Duration.infinity }
+    )
+    const tooLate = Effect.andThen(
+      stalled,
+      Effect.fail(new NodeUnreachable({ node_id: unreachable.node_id, reason: "it took no byte for 60 s" }))
+    )
+    const outcome = yield* Effect.raceFirst(sent, tooLate)
+    const source = failed()
+    if (source !== undefined) return yield* Effect.fail(source.error)
+    return outcome === undefined ? yield* unreachable : yield* Effect.fromResult(outcome)
+  })
+
+type UploadFailure = CallFailure | Refusal | BodyTooLarge | Locked | ChecksumMismatch
+
+const bytesRefused =
+  (status: UploadRefused["status"]) =>
+  ({ detail, hint }: BodyTooLarge | Locked | ChecksumMismatch) =>
+    new UploadRefused({ status, detail: cleanText(detail), hint: cleanText(hint) })
+
+/** Makes a refusal of bytes a result: the node has answered. */
+const bytesAnswered = <A>(call: Effect.Effect<A, UploadFailure>) =>
+  refusalAsResult(
+    Effect.catchTags(call, {
+      BodyTooLarge: bytesRefused(413),
+      Locked: bytesRefused(423),
+      ChecksumMismatch: bytesRefused(460)
+    })
+  )
+
+/** The uploads to servers on a remote node (spec 10.8). */
+const makeRemoteUploads = (calls: FileCalls): NodeUploads => {
+  const { ask } = makeAsking(calls)
+  const send = makeSend(calls)
+  return {
+    begin: (id, payload) =>
+      ask(true, ({ nodeUploads }) => bytesAnswered(nodeUploads.begin({ params: { id }, payload }))).pipe(
+        Effect.flatMap(Effect.fromResult)
+      ),
+    find: (id, { owner, upload_id: upload }) =>
+      ask(true, ({ nodeUploads }) =>
+        bytesAnswered(nodeUploads.find({ params: { id, upload }, query: { owner } }))
+      ).pipe(Effect.flatMap(Effect.fromResult)),
+    append: (id, { upload_id: upload, ...query }, bytes) =>
+      send(id, bytes, ({ nodeUploads }, payload) =>
+        bytesAnswered(nodeUploads.append({ params: { id, upload }, query, payload }))
+      ).pipe(Effect.flatMap(Effect.fromResult)),
+    end: (id, { owner, upload_id: upload }) =>
+      ask(true, ({ nodeUploads }) =>
+        bytesAnswered(nodeUploads.end({ params: { id, upload }, query: { owner } }))
+      ).pipe(Effect.flatMap(Effect.fromResult))
+  }
+}
+
 export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> => {
-  const { call, unreachable } = calls
+  const { unreachable } = calls
   const { ask: askAny, received } = makeAsking(calls)
+  const send = makeSend(calls)
   const ask = <A>(
     isRepeatable: boolean,
     use: (client: DaemonCalls["nodeFiles"]) => Effect.Effect<A, CallFailure | Refusal>,
     options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
   ) => askAny(isRepeatable, ({ nodeFiles }) => use(nodeFiles), options)
-
-  /** Sends bytes to the daemon while they arrive. Their own failure is that of the call. */
-  const send = <A, E>(
-    id: ServerId,
-    bytes: Stream.Stream<Uint8Array, E>,
-    use: (
-      client: DaemonCalls["nodeFiles"],
-      payload: Stream.Stream<Uint8Array, E>
-    ) => Effect.Effect<A, CallFailure | Refusal>
-  ) =>
-    Effect.gen(function* () {
-      // The bytes can be sent once only: an outdated token is replaced before.
-      yield* call(true, (client) => client.status({ params: { id } }))
-      const { failed, stalled, watched } = makeWatched(bytes, yield* Clock.Clock)
-      const sent = call(
-        false,
-        ({ nodeFiles }) =>
-          answered(use(nodeFiles, watched)).pipe(
-            // The source of the bytes has failed, not the node.
-            Effect.catchIf(
-              () => failed() !== undefined,
-              () => Effect.succeed(undefined)
-            )
-          ),
-        { deadline: Duration.infinity }
-      )
-      const tooLate = Effect.andThen(
-        stalled,
-        Effect.fail(new NodeUnreachable({ node_id: unreachable.node_id, reason: "it took no byte for 60 s" }))
-      )
-      const outcome = yield* Effect.raceFirst(sent, tooLate)
-      const source = failed()
-      if (source !== undefined) return yield* Effect.fail(source.error)
-      return outcome === undefined ? yield* unreachable : yield* Effect.fromResult(outcome)
-    })
 
   return {
     list: (id, { sizes, ...query }) =>
@@ -216,10 +262,12 @@ export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> =>
         received
       ),
     write: (id, request, bytes) =>
-      send(id, bytes, (files, payload) => files.write({ params: { id }, query: request, payload })),
+      send(id, bytes, ({ nodeFiles }, payload) =>
+        nodeFiles.write({ params: { id }, query: request, payload })
+      ),
     receive: (id, { operation_id, task: { kind: _, ...query } }, bytes) =>
-      send(id, bytes, (files, payload) =>
-        files.receive({ params: { id }, query: { operation_id, ...query }, payload })
+      send(id, bytes, ({ nodeFiles }, payload) =>
+        nodeFiles.receive({ params: { id }, query: { operation_id, ...query }, payload })
       ),
     change: (id, changes) =>
       Effect.map(
@@ -252,6 +300,7 @@ export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> =>
         largest: LARGEST_LIST,
         deadline: SEARCH
       }),
+    uploads: makeRemoteUploads(calls),
     diff: (id) =>
       Effect.map(
         ask(true, (files) => files.diff({ params: { id } }), { largest: LARGEST_LIST, deadline: SEARCH }),

@@ -434,7 +434,8 @@ export class FakeDaemon {
       archive: noFiles,
       receive: noFiles,
       search: noFiles,
-      diff: noFiles
+      diff: noFiles,
+      uploads: { begin: noFiles, find: noFiles, append: noFiles, end: noFiles }
     },
     backups: { work: noFiles, cancel: noFiles, remove: noFiles, archive: noFiles }
   }
