@@ -8,7 +8,7 @@ import { Effect, Stream } from "effect"
 import { Argument } from "effect/cli"
 import { childPath, shownName } from "../../contract/domain/Files.ts"
 import { forEachEntry, io } from "../../daemon/disk/fsio.ts"
-import { command } from "../shared/command.ts"
+import { command, switchFlag } from "../shared/command.ts"
 import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { selectorFlag } from "../shared/named.ts"
@@ -19,6 +19,7 @@ import { makeFolder, writeToMany } from "./outcomes.ts"
 import { withProgress } from "./progress.ts"
 import { type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
+import { overwriteFlag, sendArchive } from "./unpack.ts"
 
 const STANDARD_INPUT = "-"
 
@@ -184,6 +185,11 @@ const putAll = Effect.fnUntraced(function* (
   )
 })
 
+const archiveAt = Effect.fnUntraced(function* (local: string) {
+  const stats = yield* lookAt(local)
+  return stats.isFile() ? sourceOf(local, stats) : yield* wrongUsage(`${local} is no archive.`)
+})
+
 const putInput = Effect.fnUntraced(function* (target: Place) {
   if (target.isFolder) {
     return yield* wrongUsage("Standard input has no name: name a file, as in SERVER:/folder/file.")
@@ -224,6 +230,7 @@ export const put = command("put", {
     "muster files put server.properties lobby:": "A file",
     "muster files put -r plugins/. lobby:/plugins": "What is in a folder",
     "pg_dump stats | muster files put - lobby:/dump.sql": "Standard input",
+    "muster files put --unpack world.zip lobby:/world": "What is in an archive",
     "muster files put --selector label=game=lobby motd.txt /motd.txt": "One file to many servers"
   },
   input: {
@@ -233,15 +240,24 @@ export const put = command("put", {
       ),
       Argument.atLeast(2)
     ),
+    overwrite: overwriteFlag,
     recursive: recursiveFlag,
     selector: selectorFlag,
+    unpack: switchFlag("unpack", "Unpack the archive into the folder while it is sent"),
     yes: yesFlag
   },
-  *run({ file, recursive, selector, yes }) {
+  *run({ file, overwrite, recursive, selector, unpack, yes }) {
     const target = file.at(-1)
     const locals = file.slice(0, -1)
     const [first] = locals
     if (target === undefined || first === undefined) return yield* wrongUsage("Name LOCAL and SERVER:PATH.")
+    if (overwrite !== "fail" && !unpack) return yield* wrongUsage("--overwrite is for --unpack.")
+    if (unpack) {
+      if (locals.length > 1 || selector.length > 0)
+        return yield* wrongUsage("--unpack takes one archive: ARCHIVE SERVER:FOLDER.")
+      const source = first === STANDARD_INPUT ? { bytes: standardInput } : yield* archiveAt(first)
+      return yield* sendArchive(yield* placeOf(target), source, overwrite)
+    }
     if (selector.length > 0) {
       if (locals.length > 1) return yield* wrongUsage("--selector takes one file: FILE PATH.")
       const { isFolder, path } = yield* readPath(target)

@@ -8,6 +8,7 @@ import { textOf } from "../../support/docs.ts"
 import { Muster } from "../../support/Muster.ts"
 import { expectStatus } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { zip } from "../../support/zip.ts"
 import { done, onTerminal, refused, run } from "../support.ts"
 
 const demo = Muster.layer(
@@ -143,6 +144,25 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
           /no name of an archive/
         )
         assert.match(yield* refused(64, "files", "pack", "packed:/world", "large:/a.zip"), /one server/)
+
+        const unpacked = yield* done("files", "unpack", "packed:/world.tar.gz", "/other")
+        assert.match(unpacked, /^files\.unpack is done: \d+ B of \d+ B$/)
+        assert.match(yield* done("files", "ls", "packed:/other/world", "-o", "id"), /^region\/?$/m)
+        const folder = yield* temporaryFolder
+        const local = join(folder, "local.zip")
+        writeFileSync(local, zip([{ name: "a.txt", content: "a\n" }]))
+        assert.match(yield* done("files", "put", "--unpack", local, "packed:/sent"), /^files\.unpack is done/)
+        assert.strictEqual(yield* done("files", "cat", "packed:/sent/a.txt"), "a")
+        assert.match(
+          yield* refused(1, "files", "put", "--unpack", local, "packed:/sent"),
+          /\/sent\/a.txt: it exists/
+        )
+        yield* done("files", "put", "--unpack", "--overwrite", "skip", local, "packed:/sent")
+        assert.match(
+          yield* refused(64, "files", "put", "--overwrite", "skip", local, "packed:/b"),
+          /--unpack/
+        )
+        assert.match(yield* refused(3, "files", "unpack", "packed:/none.zip"), /no such (?:path|file)/)
       }).pipe(Effect.scoped)
     )
 
