@@ -31,7 +31,10 @@ const beyondSchemas = [
   /^Expected servers, blueprints and labels only with the scopes/,
   /^Expected paths only with browse or files in allow, and without backups and restore$/,
   /^expected an absolute path such as /,
-  /^Expected either from or content$/
+  /^Expected either from or content$/,
+  /^Expected either server_id or selector$/,
+  /^Expected steps that take at most 24 h together$/,
+  /^Expected a name that ends with /
 ]
 
 type Refusals<A> = (value: A) => ReadonlyArray<string>

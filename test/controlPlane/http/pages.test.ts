@@ -502,6 +502,8 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/servers/{server}/files/folder",
           "POST /api/servers/{server}/files/mode",
           "POST /api/servers/{server}/files/move",
+          "POST /api/servers/{server}/files/pack",
+          "POST /api/servers/{server}/files/unpack",
           "POST /api/servers/{server}/files/uploads",
           "POST /api/servers/{server}/power",
           "POST /api/servers/{server}/reinstall",
@@ -512,6 +514,7 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/webhooks",
           "POST /api/webhooks/{webhook}/replay",
           "POST /api/webhooks/{webhook}/test",
+          "PUT /api/servers/{server}/files/archive",
           "PUT /api/servers/{server}/files/content"
         ])
       })
