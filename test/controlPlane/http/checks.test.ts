@@ -246,7 +246,7 @@ layer(service({ ...noNode, MUSTER_BODY_LIMIT: String(limit) }), options)("checks
             if (detail === undefined) assert.strictEqual(answer.status, 422)
             else assertError(answer, 422, detail)
           }
-          const { hint } = assertError(yield* api.request("GET", "/api/system?x=1"), 422)
+          const { hint } = assertError(yield* api.request("GET", "/api/keys/self?x=1"), 422)
           assert.strictEqual(hint, "Remove the query: this route has no query parameters.")
           assertError(yield* api.request("GET", "/api/nope?x=1"), 404)
           assertError(yield* api.request("PUT", "/api/nodes?x=1"), 405)

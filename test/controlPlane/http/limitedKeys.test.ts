@@ -81,6 +81,7 @@ const inputs: Readonly<
   "files.archive": () => ({ status: 404, query: "?path=/a" }),
   "files.receive": () => ({ status: 404, query: "?path=/a" }),
   "files.unpack": () => ({ status: 404, body: { path: "/a", to: "/b" } }),
+  "files.pack": () => ({ status: 404, body: { paths: ["/a"], to: "/b.zip" } }),
   "files.folder": () => ({ status: 404, body: { path: "/a" } }),
   "files.move": () => ({ status: 404, body: { moves: [{ from: "/a", to: "/b" }] } }),
   "files.copy": () => ({ status: 404, body: { copies: [{ from: "/a", to: "/b" }] } }),
@@ -92,6 +93,14 @@ const inputs: Readonly<
     status: 200,
     body: { selector: { ids: [id] }, path: "/a", content: "a" }
   }),
+  "backups.create": () => ({ status: 404 }),
+  "backups.listOf": () => ({ status: 404 }),
+  "backups.list": (id) => ({ status: 200, query: `?server_id=${id}` }),
+  "backups.get": () => ({ status: 404 }),
+  "backups.patch": () => ({ status: 404, body: { name: "b" } }),
+  "backups.remove": () => ({ status: 404 }),
+  "backups.archive": () => ({ status: 404 }),
+  "backups.verify": () => ({ status: 404 }),
   "sftp.login": () => ({ status: 404 }),
   "schedules.create": (id) => ({
     status: 404,
@@ -145,7 +154,8 @@ layer(service, options)("keys limited to some servers", (it) => {
           operation: "none",
           schedule: "none",
           run: "none",
-          upload: "none"
+          upload: "none",
+          backup: "none"
         }
         const call = Effect.fnUntraced(function* (route: (typeof contractRoutes)[number], server: string) {
           const { body, query = "", status } = inputs[route.name]?.(server) ?? { status: 0 }
