@@ -37,7 +37,7 @@ layer(service(), options)("keys with limited rights", (it) => {
     }>([
       { scope: "ReadOnly", may: ["read"] },
       { scope: "ReadOnly", allow: ["browse"], may: ["read", "browse"] },
-      { scope: "Operator", may: ["read", "power", "console", "commands", "change"] },
+      { scope: "Operator", may: ["read", "power", "console", "commands", "change", "schedules"] },
       { scope: "Operator", allow: ["files"], may: ["read", "browse", "files"] },
       { scope: "Operator", allow: ["create", "delete"], may: ["read", "create", "delete"] },
       { scope: "Operator", allow: ["power", "kill"], may: ["read", "power"] },
