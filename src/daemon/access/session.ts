@@ -55,6 +55,13 @@ const tooManyOpen = new FileRefused({
   hint: "Close files first."
 })
 
+const readOnly = (path: string) =>
+  new FileRefused({
+    status: 403,
+    detail: `${path}: it is open for reading only`,
+    hint: "Open the file for writing first."
+  })
+
 const closed = new FileRefused({ status: 409, detail: "the file is closed", hint: "Open it again." })
 
 /** Opens a regular file of an open folder, also for writing. The owner of a new file is the owner of its folder. */
@@ -80,7 +87,8 @@ const openAt = Effect.fnUntraced(function* (
     )
   const found = yield* lstatIn(path, folder, name)
   if (Option.isNone(found)) {
-    if (!flags.create) return yield* noSuchPath(path)
+    // A caller with the right to read makes no file.
+    if (!flags.create || !flags.write) return yield* noSuchPath(path)
     yield* room.take(site, place, 0, 1)
     const handle = yield* openIn(safe | constants.O_CREAT | constants.O_EXCL, 0o600)
     yield* chownLike(path, handle, yield* io(path, () => folder.stat()))
@@ -111,11 +119,17 @@ const setOpen = Effect.fnUntraced(function* (
   if (modified !== undefined) yield* io(path, () => handle.utimes(modified, modified))
 })
 
+interface Opened {
+  readonly handle: fs.FileHandle
+  readonly close: Effect.Effect<void>
+  /** Whether the file was opened for writing, which the rules of the blueprint allowed. */
+  readonly isWritten: boolean
+}
+
 const makeOpenFile = (
   { room, site }: Scene,
   place: Place,
-  handle: fs.FileHandle,
-  close: Effect.Effect<void>
+  { close, handle, isWritten }: Opened
 ): OpenFile => {
   const { path } = place
   let left = 0
@@ -164,7 +178,9 @@ const makeOpenFile = (
         })
       )
     ),
-    set: (attributes) => done(room.explained(site)(setOpen(path, handle, attributes))),
+    // The system changes permissions and times of a file that is open for reading, too.
+    set: (attributes) =>
+      isWritten ? done(room.explained(site)(setOpen(path, handle, attributes))) : Effect.fail(readOnly(path)),
     sync: done(io(path, () => handle.sync())),
     close
   }
@@ -318,7 +334,11 @@ export const openSession = Effect.fnUntraced(function* ({ files, instance, use, 
           scope: own,
           ...(mode === undefined ? {} : { mode })
         }).pipe(Effect.onError(() => Scope.close(own, Exit.void)))
-        return makeOpenFile(scene, place, handle, Scope.close(own, Exit.void))
+        return makeOpenFile(scene, place, {
+          handle,
+          close: Scope.close(own, Exit.void),
+          isWritten: flags.write
+        })
       }).pipe(Effect.uninterruptible, scene.room.explained(scene.site))
     )
 

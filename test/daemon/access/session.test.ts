@@ -1,4 +1,4 @@
-import { linkSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
+import { existsSync, linkSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
@@ -61,6 +61,21 @@ for (const [name, place] of Object.entries(places)) {
         yield* session.change({ kind: "folder", path: "/made", mode: 0o750 })
         yield* session.change({ kind: "remove-folder", path: "/made" })
         assert.isAbove((yield* session.space).free_bytes, 0)
+      }).pipe(Effect.scoped)
+    )
+
+    it.live("a file that is open for reading is not changed, and reading makes no file", () =>
+      Effect.gen(function* () {
+        const { files, folder, id } = yield* filesOf(place)
+        const before = statSync(join(folder, "server.jar"))
+        const session = yield* files.session(id)
+        const file = yield* session.open("/server.jar", { ...reading, create: true, truncate: true })
+        for (const change of [{ mode: 0o777 }, { modified: 1 }, { size: 0 }])
+          assert.match(yield* refusalOf(file.set(change)), /^403 .*reading only/)
+        const { mode, mtimeMs, size } = statSync(join(folder, "server.jar"))
+        assert.deepStrictEqual([mode, mtimeMs, size], [before.mode, before.mtimeMs, before.size])
+        assert.match(yield* refusalOf(session.open("/none", { ...reading, create: true })), /^404 /)
+        assert.isFalse(existsSync(join(folder, "none")))
       }).pipe(Effect.scoped)
     )
 
