@@ -46,8 +46,15 @@ export const refuseFixed = (site: Site, path: string) => {
   const fixed = site.fixedWithin(path)
   return fixed === undefined
     ? Effect.void
-    : conflict(path, `${fixed} is a volume or mount, which stays where it is`, "Name what lies beside it.")
+    : conflict(
+        path,
+        `${site.isHidden(fixed) ? "something in it" : fixed} is a volume or mount, which stays where it is`,
+        "Name what lies beside it."
+      )
 }
+
+/** Refuses a tree for an entry in it whose name callers do not see. */
+const holdsHidden = (path: string) => forbidden(path, "it has something in it that callers may not reach")
 
 /** Refuses a tree that has something in it which callers may not write, or would have at `to`. */
 const refuseProtected = Effect.fnUntraced(function* (
@@ -70,11 +77,8 @@ const refuseProtected = Effect.fnUntraced(function* (
         `${path}: it has more than ${MOST_CHECKED} entries`,
         "Change its folders one by one."
       )
-    const why = isRead
-      ? site.isHidden(entry.path)
-        ? "callers may not read it"
-        : undefined
-      : site.whyNotWritable(entry.path)
+    if (site.isHidden(entry.path)) return holdsHidden(path)
+    const why = isRead ? undefined : site.whyNotWritable(entry.path)
     const other = site.whyNotWritable(`${to}${entry.path.slice(path.length)}`)
     if (why !== undefined) return forbidden(entry.path, why)
     return other === undefined
@@ -167,7 +171,7 @@ const copyTo = Effect.fnUntraced(function* (
           `${from.path}: it has more than ${mostCopied} entries`,
           "Copy its folders one by one."
         )
-      return site.isHidden(path) ? forbidden(path, "callers may not read it") : Effect.void
+      return site.isHidden(path) ? holdsHidden(from.path) : Effect.void
     }
   }).pipe(
     Effect.andThen(putInPlace({ ...scene, staging }, to.path, aside, at.to, replaces)),

@@ -296,6 +296,8 @@ for (const [name, place] of Object.entries(places)) {
         )
         assert.deepStrictEqual(statusesOf(outcomes), [403, 403, 403, 200, 403])
         assert.isTrue(existsSync(join(folder, "plugins/private.key")))
+        // The refusal of a folder does not name what it hides.
+        assert.notInclude(JSON.stringify(outcomes), "private")
       }).pipe(Effect.scoped)
     )
   })
