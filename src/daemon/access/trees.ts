@@ -10,6 +10,7 @@ import {
   chownLike,
   enter,
   io,
+  isTemporary,
   lstatIn,
   open,
   openFileIn,
@@ -171,9 +172,12 @@ export const copyInside = (
     if (Option.isNone(source) || Option.isNone(made))
       return yield* new IoError({ code: "ENOENT", message: path })
     const [inside, copy] = [source.value, made.value]
-    yield* entriesIn(inside, ({ name }) =>
-      copyInside(childPath(path, shownName(name)), { folder: inside, name }, { folder: copy, name }, options)
-    )
+    yield* entriesIn(inside, ({ name }) => {
+      const shown = shownName(name)
+      // What another write has not finished is not seen, and a copy of it would stay.
+      if (isTemporary(shown)) return Effect.void
+      return copyInside(childPath(path, shown), { folder: inside, name }, { folder: copy, name }, options)
+    })
     yield* chownLike(path, copy, owner)
     yield* io(path, () => copy.chmod(stats.mode & PERMISSIONS))
   }).pipe(Effect.scoped)

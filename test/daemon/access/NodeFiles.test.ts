@@ -303,6 +303,21 @@ for (const [name, place] of Object.entries(places)) {
   })
 }
 
+describe("spec 10.3: copies of folders that are written meanwhile", () => {
+  it.live("leave out what is not finished", () =>
+    Effect.gen(function* () {
+      const { change, files, folder, id } = yield* filesOf({ far: false, instanceFiles: "copy" })
+      yield* Effect.forkChild(
+        files.write(id, { path: "/plugins/slow" }, Stream.concat(bytesOf("half"), Stream.never))
+      )
+      yield* until("the write has begun", () => temporaryFiles(join(folder, "plugins")).length > 0)
+      const outcomes = yield* change({ kind: "copy", from: "/plugins", path: "/copied" })
+      assert.deepStrictEqual(statusesOf(outcomes), [200])
+      assert.deepStrictEqual(readdirSync(join(folder, "copied")), ["a.yml"])
+    }).pipe(Effect.scoped)
+  )
+})
+
 describe("spec 10.3: access while the node works on the files", () => {
   it.live("is refused by 409, and interrupted where it runs", () =>
     Effect.gen(function* () {
