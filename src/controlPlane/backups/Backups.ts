@@ -2,7 +2,7 @@
  * Backups of the files of servers (spec 12). `Backups` begins, lists, changes and deletes them, `runners` does the work
  * of their operations on nodes, `layerBackups` removes those that are due. Begin with `Backups`, `runners`, `http`.
  */
-import { Clock, Context, Effect, Layer, Option } from "effect"
+import { Clock, Context, Effect, Layer, Option, Result } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import type { BackupPatch, BackupRecord, BackupRequest, BackupTask } from "../../contract/domain/Backup.ts"
 import { Conflict, NodeFailure, NotFound, Unavailable } from "../../contract/domain/errors.ts"
@@ -114,7 +114,19 @@ const makeReads = Effect.gen(function* () {
     return { records, next: found.length > limit ? records.at(-1)?.id : undefined }
   })
 
-  return { find, list } as const
+  /** Returns the backups of a server, also of a deleted one. @error NotFound it is unknown and has none */
+  const listOf = Effect.fn("Backups.listOf")(function* (
+    id: ServerId,
+    page: BackupPage,
+    conditions: ReadonlyArray<LabelCondition>
+  ) {
+    const found = yield* list({ ...page, server_id: id }, conditions)
+    if (found.records.length > 0) return found
+    const record = yield* Effect.result(index.lookUpWithin(id, yield* currentRestriction))
+    return Result.isSuccess(record) && Option.isSome(record.success) ? found : yield* NotFound.server(id)
+  })
+
+  return { find, list, listOf } as const
 })
 
 export class Backups extends Context.Service<Backups>()("muster/backups/Backups", {
@@ -125,7 +137,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
     const removeOnNode = yield* makeRemoveBackup
     const repo = yield* BackupRepo
     const store = yield* Store
-    const { find, list } = yield* makeReads
+    const { find, list, listOf } = yield* makeReads
     const { recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
 
     const finished = Effect.fnUntraced(function* (id: string) {
@@ -236,7 +248,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    return { create, find, list, patch, archive, remove, verify }
+    return { create, find, list, listOf, patch, archive, remove, verify }
   })
 }) {
   static readonly layer = Layer.effect(Backups, Backups.make)

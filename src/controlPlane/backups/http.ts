@@ -33,20 +33,17 @@ export const BackupsHandlers = handlersOf(
     const backups = yield* Backups
     const tickets = yield* Tickets
 
-    const list = Effect.fnUntraced(function* (query: PageQuery, url: string) {
-      const { blueprint_id = "", label = [], server_id = "", since = "", state = "" } = query
-      const { next, records } = yield* backups.list(
-        {
-          ...pageAfter(query, PAGE),
-          ...(server_id === "" ? {} : { server_id }),
-          ...(blueprint_id === "" ? {} : { blueprint_id }),
-          ...(state === "" ? {} : { state }),
-          ...(since === "" ? {} : { since: new Date(since).toISOString() })
-        },
-        [label].flat().flatMap((text) => labelCondition(text) ?? [])
-      )
-      return HttpServerResponse.jsonUnsafe(records.map(shownBackup), { headers: linkOf(url, next) })
+    const pageOf = ({ blueprint_id = "", server_id = "", since = "", state = "", ...query }: PageQuery) => ({
+      ...pageAfter(query, PAGE),
+      ...(server_id === "" ? {} : { server_id }),
+      ...(blueprint_id === "" ? {} : { blueprint_id }),
+      ...(state === "" ? {} : { state }),
+      ...(since === "" ? {} : { since: new Date(since).toISOString() })
     })
+    const conditionsOf = ({ label = [] }: PageQuery) =>
+      [label].flat().flatMap((text) => labelCondition(text) ?? [])
+    const shown = (url: string, { next, records }: Effect.Success<ReturnType<typeof backups.list>>) =>
+      HttpServerResponse.jsonUnsafe(records.map(shownBackup), { headers: linkOf(url, next) })
 
     return handlers.handleAll({
       create: Effect.fnUntraced(
@@ -55,8 +52,13 @@ export const BackupsHandlers = handlersOf(
         },
         Effect.catchTag("LimitReached", limitResponse)
       ),
-      listOf: ({ params, query, request }) => list({ ...query, server_id: params.server }, request.url),
-      list: ({ query, request }) => list(query, request.url),
+      listOf: Effect.fnUntraced(function* ({ params, query, request }) {
+        const found = yield* backups.listOf(params.server, pageOf(query), conditionsOf(query))
+        return shown(request.url, found)
+      }),
+      list: Effect.fnUntraced(function* ({ query, request }) {
+        return shown(request.url, yield* backups.list(pageOf(query), conditionsOf(query)))
+      }),
       get: ({ params }) => Effect.map(backups.find(params.backup), shownBackup),
       patch: Effect.fnUntraced(function* ({ params, payload }) {
         yield* describeAudit({ id: params.backup, changes: Object.keys(payload) })

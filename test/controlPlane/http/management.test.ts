@@ -20,16 +20,19 @@ layer(service(), options)("management routes", (it) => {
           copy: { copies: [{ from: "/a", to: "/b" }] },
           delete: { paths: ["/a"] },
           mode: { paths: ["/a"], mode: "0644" },
+          pack: { paths: ["/a"], to: "/a.zip" },
           unpack: { path: "/a.zip", to: "/a" }
         }
         for (const [path, operations] of Object.entries<object>(paths)) {
-          if (!path.startsWith("/api/servers/{server}")) continue
+          // Uploads ask for the version of tus first.
+          if (!path.startsWith("/api/servers/{server}") || path.includes("/uploads")) continue
           for (const method of Object.keys(operations)) {
             routes++
             for (const id of ["nope", "srv_00000000000000000000000000", "__proto__"]) {
               const body = bodies[path.slice(path.lastIndexOf("/") + 1)] ?? {}
-              const query = path.includes("/files/") && method !== "post" ? "?path=/a" : ""
-              const url = `${path.replace("{server}", id)}${path.endsWith("/diff") ? "" : query}`
+              const named = path.includes("/files/") && !path.endsWith("/diff")
+              const query = named && method !== "post" ? "?path=/a" : ""
+              const url = `${path.replace("{server}", id)}${query}`
               const answer = yield* api.request(method.toUpperCase(), url, {
                 ...(method === "post" ? { body } : method === "patch" ? { body: {} } : {})
               })
