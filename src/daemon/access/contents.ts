@@ -11,6 +11,7 @@ import {
   CREATE,
   chownLike,
   describe,
+  enterAll,
   io,
   type Name,
   open,
@@ -143,24 +144,40 @@ export const temporaryIn = Effect.fnUntraced(function* (path: string, folder: fs
 
 export const syncFolder = (path: string, folder: fs.FileHandle) => io(path, () => folder.sync())
 
+/** Folders that a write has made, one in the other, and the open folder of the first one. */
+interface Made {
+  folder?: fs.FileHandle
+  readonly names: Array<Name>
+}
+
 /** Removes the folders that a failed write has made, unless something else is in them by now. */
-const removeMade = (path: string, made: ReadonlyArray<readonly [fs.FileHandle, Name]>) =>
-  Effect.forEach(
-    made.toReversed(),
-    ([folder, name]) => Effect.ignore(io(path, () => fs.rmdir(within(folder, name)))),
+const removeMade = (path: string, { folder, names }: Made) => {
+  if (folder === undefined) return Effect.void
+  const remove = (name: Name, outer: ReadonlyArray<Name>) =>
+    Effect.gen(function* () {
+      const inside = yield* enterAll(path, folder, outer)
+      if (Option.isSome(inside)) yield* io(path, () => fs.rmdir(within(inside.value, name)))
+    }).pipe(Effect.scoped, Effect.ignore)
+  return Effect.forEach(
+    names.toReversed(),
+    (name, index) => remove(name, names.slice(0, names.length - 1 - index)),
     { discard: true }
   )
+}
 
 /** Opens the folder of a place and makes missing ones, which a failure removes again. */
 export const parentMade = Effect.fnUntraced(function* (site: Site, room: Room, place: Place) {
-  const made: Array<readonly [fs.FileHandle, Name]> = []
+  const made: Made = { names: [] }
   const located = yield* Effect.onError(
-    site.parent(place, (folder, name) => made.push([folder, name])),
+    site.parent(place, (folder, name) => {
+      made.folder ??= folder
+      made.names.push(name)
+    }),
     () => removeMade(place.path, made)
   )
-  // Added after the folders were opened, so it runs while they are open.
+  // Added after the first folder was opened, so it runs while that is open.
   yield* atScopeEnd((exit) => (Exit.isFailure(exit) ? removeMade(place.path, made) : Effect.void))
-  if (made.length > 0) yield* room.take(site, place, 0, made.length)
+  if (made.names.length > 0) yield* room.take(site, place, 0, made.names.length)
   return located
 })
 

@@ -6,7 +6,7 @@
 import { randomUUID } from "node:crypto"
 import { type BigIntStats, constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
-import { Data, Effect, Option, Result, type Scope } from "effect"
+import { Data, Effect, Exit, Option, Result, Scope } from "effect"
 import { pathParts } from "../../contract/domain/filePlan.ts"
 import { inScope } from "../../shared/work/inScope.ts"
 import { type IoError, io as ioOnce, orMissing } from "./fsio.ts"
@@ -118,18 +118,33 @@ export const enter = Effect.fnUntraced(function* (
   return Option.some(opened)
 })
 
-/** Opens a folder below an open one, part by part. `onMade`: missing folders are made. */
+/**
+ * Opens a folder below an open one, part by part. Those on the way are closed again, so that a deep path costs no more open
+ * files than another one. `onMade`: missing folders are made; the folder of the first one stays open.
+ */
 export const enterAll = Effect.fnUntraced(function* (
   path: string,
   root: fs.FileHandle,
   parts: ReadonlyArray<Name>,
   onMade?: (folder: fs.FileHandle, name: Name) => void
 ): Effect.fn.Return<Option.Option<fs.FileHandle>, PathRefused | IoError, Scope.Scope> {
+  const scope = yield* Effect.scope
   let folder = root
+  let leave: Effect.Effect<void> = Effect.void
+  let isFirst = true
   for (const part of parts) {
-    const next = yield* enter(path, folder, part, onMade)
+    const own = yield* Scope.fork(scope)
+    const made = (inside: fs.FileHandle, name: Name) => {
+      if (isFirst) leave = Effect.void
+      isFirst = false
+      onMade?.(inside, name)
+    }
+    const entering = enter(path, folder, part, onMade === undefined ? undefined : made)
+    const next = yield* Scope.provide(entering, own)
     if (Option.isNone(next)) return Option.none()
+    yield* leave
     folder = next.value
+    leave = Scope.close(own, Exit.void)
   }
   return Option.some(folder)
 })

@@ -8,6 +8,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Option, Result } from "effect"
 import fc from "fast-check"
 import {
+  enterAll,
+  type Name,
+  openRoot,
   partsOf,
   readFileInside,
   removeFileInside,
@@ -41,6 +44,24 @@ const refused = Effect.fnUntraced(function* (root: string, path: string) {
     return assert.fail(`${read._tag}, ${written._tag}`)
   }
   return read.reason
+})
+
+describe("spec 10.5: paths are walked in open folders", () => {
+  it.effect("a deep path has no more open files than a short one", () =>
+    Effect.gen(function* () {
+      const { root } = yield* folders
+      const parts = Array.from({ length: 60 }, () => "d")
+      const open = () => fs.readdirSync("/proc/self/fd").length
+      const top = yield* openRoot(root)
+      const before = open()
+      const made: Array<Name> = []
+      yield* enterAll("deep", top, parts, (_, name) => made.push(name))
+      assert.strictEqual(made.length, 60)
+      yield* enterAll("deep", top, parts)
+      assert.isAtMost(open() - before, 10)
+      fs.writeFileSync(join(root, ...parts, "last"), "")
+    }).pipe(Effect.scoped)
+  )
 })
 
 describe("paths that leave the instance folder are refused", () => {
