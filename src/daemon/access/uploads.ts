@@ -42,6 +42,8 @@ import { makeUploadWriters } from "./uploadWriters.ts"
 
 /** Unfinished uploads of one server, and finished ones whose outcome is known. */
 export const MOST_UPLOADS = 64
+/** Unfinished uploads of one key on a server: a key does not keep the others from uploading. */
+export const MOST_OF_KEY = 32
 /** Time after the last byte in which an upload can continue, in ms. Lists remove older temporary files, too. */
 const LIFETIME = 24 * 3600 * 1000
 
@@ -153,11 +155,11 @@ const opened = Effect.fnUntraced(function* (
   return undefined
 })
 
-/** Removes expired uploads. Returns the number of unfinished ones. */
+/** Removes expired uploads. Returns the keys of the unfinished ones, once for each upload. */
 const prune = Effect.fnUntraced(function* (scene: Scene) {
   const { folder } = scene.site
   const done: Array<{ readonly id: string; readonly at: number }> = []
-  let unfinished = 0
+  const unfinished: Array<string> = []
   for (const id of yield* uploadIds(folder)) {
     const record = yield* readUpload(folder, id)
     if (record === undefined) {
@@ -166,9 +168,9 @@ const prune = Effect.fnUntraced(function* (scene: Scene) {
     }
     // An upload whose path cannot be walked now stays.
     const found = yield* opened(scene, record, READ).pipe(Effect.option, Effect.scoped)
-    if (Option.isNone(found)) unfinished += 1
+    if (Option.isNone(found)) unfinished.push(record.owner)
     else if (found.value?.done?.done !== undefined) done.push({ id, at: found.value.done.done.at })
-    else if (found.value !== undefined) unfinished += 1
+    else if (found.value !== undefined) unfinished.push(record.owner)
   }
   for (const { id } of done.toSorted((one, other) => other.at - one.at).slice(MOST_UPLOADS))
     yield* forgetUpload(folder, id)
@@ -334,10 +336,13 @@ export const makeUploads = (use: Use, taking: Taking) => {
     const known = yield* readUpload(site.folder, request.upload_id)
     if (known === undefined) {
       const unfinished = yield* prune(scene)
-      if (unfinished >= MOST_UPLOADS)
+      const own = unfinished.filter((owner) => owner === request.owner).length
+      if (own >= MOST_OF_KEY || unfinished.length >= MOST_UPLOADS)
         return yield* conflict(
           request.path,
-          `the server has ${unfinished} unfinished uploads`,
+          own >= MOST_OF_KEY
+            ? `the key has ${own} unfinished uploads on the server`
+            : `the server has ${unfinished.length} unfinished uploads`,
           "Finish some, or end them with DELETE."
         )
       yield* makeTemporary(scene, request)

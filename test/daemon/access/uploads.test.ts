@@ -17,7 +17,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Stream } from "effect"
 import * as fc from "fast-check"
 import type { NodeUploads, UploadPart, UploadRequest } from "../../../src/contract/nodeApi/NodeUploads.ts"
-import { MOST_UPLOADS } from "../../../src/daemon/access/uploads.ts"
+import { MOST_OF_KEY, MOST_UPLOADS } from "../../../src/daemon/access/uploads.ts"
 import { until } from "../support.ts"
 import { bytesOf, filesOf, places, put, refusalOf } from "./scene.ts"
 
@@ -311,15 +311,20 @@ describe("spec 10.8: uploads and a server that changes its folder", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("uploads are bounded: one more is 409 until another one ends", () =>
+  it.live("uploads are bounded, of one key and of the server: one more is 409 until another one ends", () =>
     Effect.gen(function* () {
       const scene = yield* filesOf(plain)
-      const { begin, end } = uploadsOf(scene)
+      const keys = ["key_1", "key_2"].map((key) => uploadsOf(scene, key))
       const all: Array<string> = []
-      for (let index = 0; index < MOST_UPLOADS; index++) all.push(yield* begin(`/${index}`, 1))
-      assert.match(yield* refusalOf(begin("/more", 1)), /^409 .*64 unfinished uploads/)
-      yield* end(all[0] ?? "")
-      yield* begin("/more", 1)
+      for (const { begin } of keys) {
+        for (let index = 0; index < MOST_OF_KEY; index++) all.push(yield* begin(`/${index}`, 1))
+        assert.match(yield* refusalOf(begin("/more", 1)), /^409 .*key has 32 unfinished uploads/)
+      }
+      assert.strictEqual(all.length, MOST_UPLOADS)
+      const other = uploadsOf(scene, "key_3")
+      assert.match(yield* refusalOf(other.begin("/more", 1)), /^409 .*64 unfinished uploads/)
+      yield* uploadsOf(scene, "key_1").end(all[0] ?? "")
+      yield* other.begin("/more", 1)
     }).pipe(Effect.scoped)
   )
 
