@@ -98,15 +98,19 @@ export const readRecord = (instance: Instance, id: string) =>
     Effect.map((text) => Option.getOrUndefined(decode(text)))
   )
 
-/** Removes records of tasks that have ended, except the newest. */
+/** Removes records of tasks that have ended, except the newest. Other tasks of the server begin and end meanwhile. */
 export const prune = Effect.fnUntraced(function* (instance: Instance, isRunning: (id: string) => boolean) {
   const folder = recordsOf(instance)
-  const names = (yield* listFolder(folder)).filter((name) => !isRunning(name.replace(/\.json$/, "")))
+  const names = (yield* listFolder(folder)).filter(
+    // What else lies there are records that are being written.
+    (name) => name.endsWith(".json") && !isRunning(name.replace(/\.json$/, ""))
+  )
   if (names.length < MOST_KEPT) return
   const aged = yield* Effect.forEach(names, (name) =>
-    Effect.map(
-      io(`look at ${name}`, () => fs.stat(join(folder, name))),
-      ({ mtimeMs }) => ({ name, mtimeMs })
+    io(`look at ${name}`, () => fs.stat(join(folder, name))).pipe(
+      Effect.map(({ mtimeMs }) => mtimeMs),
+      orMissing(0),
+      Effect.map((mtimeMs) => ({ name, mtimeMs }))
     )
   )
   for (const { name } of aged.toSorted((one, other) => other.mtimeMs - one.mtimeMs).slice(MOST_KEPT - 1))

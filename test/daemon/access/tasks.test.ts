@@ -1,6 +1,14 @@
 import { execFileSync } from "node:child_process"
 import { randomBytes } from "node:crypto"
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  utimesSync,
+  writeFileSync
+} from "node:fs"
 import { dirname, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -61,6 +69,27 @@ for (const [name, place] of Object.entries(places)) {
         put(folder, "f1", "new")
         assert.deepStrictEqual(yield* files.begin(id, { operation_id, task }), end)
         assert.strictEqual(readFileSync(join(folder, "f1"), "utf8"), "new")
+      })
+    )
+
+    it.live("old records are removed, and not those that other tasks write meanwhile", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, id } = scene
+        const old = Array.from({ length: 80 }, newOperation)
+        for (const one of old) leave(scene, one, 0, 1)
+        const writing = `${recordAt(scene, newOperation())}.tmp`
+        writeFileSync(writing, "{}")
+        utimesSync(writing, 1, 1)
+        const task = taskOf([remove("/nothing")])
+        const begun = Array.from({ length: 8 }, newOperation)
+        yield* Effect.forEach(begun, (operation_id) => files.begin(id, { operation_id, task }), {
+          concurrency: "unbounded"
+        })
+        for (const one of begun)
+          assert.match((yield* ends(scene, one)).reason ?? "", /no such path: \/nothing$/)
+        assert.isTrue(existsSync(writing))
+        assert.isAtMost(old.filter((one) => existsSync(recordAt(scene, one))).length, 63)
       })
     )
 
