@@ -127,7 +127,13 @@ export { limit, server }
 "path.software" = "game"
 
 [[operations]]
-include-name = ["GET /api/crashes", "GET /api/audit"]
+include-name = [
+  "GET /api/crashes",
+  "GET /api/audit",
+  "GET /api/backups",
+  "GET /api/servers/{server}/backups",
+  "POST /api/servers/{server}/files/uploads"
+]
 checks.negative_data_rejection.enabled = false
 `
         })
