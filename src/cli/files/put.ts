@@ -4,7 +4,7 @@ import { createReadStream } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, resolve } from "node:path"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { Effect, Stream } from "effect"
+import { Effect, Option, Stream } from "effect"
 import { Argument } from "effect/cli"
 import { childPath, shownName } from "../../contract/domain/Files.ts"
 import { forEachEntry, io } from "../../daemon/disk/fsio.ts"
@@ -251,7 +251,7 @@ export const put = command("put", {
     const locals = file.slice(0, -1)
     const [first] = locals
     if (target === undefined || first === undefined) return yield* wrongUsage("Name LOCAL and SERVER:PATH.")
-    if (overwrite !== "fail" && !unpack) return yield* wrongUsage("--overwrite is for --unpack.")
+    if (Option.isSome(overwrite) && !unpack) return yield* wrongUsage("--overwrite is for --unpack.")
     if (unpack) {
       if (locals.length > 1 || selector.length > 0)
         return yield* wrongUsage("--unpack takes one archive: ARCHIVE SERVER:FOLDER.")

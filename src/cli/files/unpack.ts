@@ -11,23 +11,23 @@ import { type Place, parentOf, placeOf, readPath } from "./remotePath.ts"
 
 export const overwriteFlag = Flag.Literals("overwrite", Overwrite.literals).pipe(
   Flag.withDescription(
-    "What happens to a file that exists: fail refuses the archive, skip leaves the file, replace replaces it"
+    "What happens to a file that exists: fail (the default) refuses the archive, skip leaves the file, replace replaces it"
   ),
-  Flag.withDefault("fail")
+  Flag.optional
 )
 
 /** Sends an archive that is unpacked into a folder, and waits until its entries are in place. */
 export const sendArchive = Effect.fnUntraced(function* (
   { id, path }: Place,
   { bytes, size }: { readonly bytes: Stream.Stream<Uint8Array, CommandError>; readonly size?: number },
-  overwrite: Overwrite
+  overwrite: Option.Option<Overwrite>
 ) {
   const begun = yield* withProgress((progress) => {
     let before = 0
     progress.begin(path, size)
     return ask((muster) =>
       muster.unpack(id, path, bytes, {
-        overwrite,
+        overwrite: Option.getOrElse(overwrite, () => "fail" as const),
         ...(size === undefined ? {} : { size }),
         onProgress: ({ done }) => {
           progress.moved(done - before)
@@ -64,7 +64,7 @@ export const unpack = command("unpack", {
     const begun = yield* ask((muster) =>
       muster.files.unpack({
         params: { server: id },
-        payload: { path, to: target.path, overwrite },
+        payload: { path, to: target.path, overwrite: Option.getOrElse(overwrite, () => "fail" as const) },
         headers: {}
       })
     )

@@ -158,10 +158,11 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
           /\/sent\/a.txt: it exists/
         )
         yield* done("files", "put", "--unpack", "--overwrite", "skip", local, "packed:/sent")
-        assert.match(
-          yield* refused(64, "files", "put", "--overwrite", "skip", local, "packed:/b"),
-          /--unpack/
-        )
+        for (const overwrite of ["fail", "skip"])
+          assert.match(
+            yield* refused(64, "files", "put", "--overwrite", overwrite, local, "packed:/b"),
+            /--unpack/
+          )
         assert.match(yield* refused(3, "files", "unpack", "packed:/none.zip"), /no such (?:path|file)/)
       }).pipe(Effect.scoped)
     )
