@@ -22,7 +22,7 @@ import {
 } from "./shared/command.ts"
 import { wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { selectionOf, selectorFlag, serverNamed } from "./shared/named.ts"
+import { only, selectionOf, selectorFlag, serverNamed } from "./shared/named.ts"
 import {
   formatOf,
   jsonOf,
@@ -36,7 +36,9 @@ import {
 import { confirm, yesFlag } from "./shared/terminal.ts"
 import { secondsFlag } from "./shared/times.ts"
 
-const scheduleArgument = Argument.String("schedule").pipe(Argument.withDescription("Id of the schedule"))
+const scheduleArgument = Argument.String("schedule").pipe(
+  Argument.withDescription("Id of the schedule, the beginning of one, or its name")
+)
 const cronArgument = Argument.String("cron").pipe(
   Argument.withDescription("Minute, hour, day of month, month, day of week, such as `0 4 * * *`")
 )
@@ -55,6 +57,24 @@ const colors = {
   missed: "red",
   cancelled: undefined
 } as const satisfies Record<RunState, "yellow" | "green" | "red" | undefined>
+
+/** Returns the id of a schedule of an argument; older ones than the last 100 are found by the id alone. */
+const scheduleNamed = Effect.fnUntraced(function* (text: string) {
+  const all = yield* ask((muster) => muster.schedules.list({ query: { limit: "100" } }))
+  return yield* only("schedule", text, all, ({ name }) => name).pipe(
+    Effect.map(({ id }): string => id),
+    Effect.catchIf(
+      ({ status }) => status === "notFound",
+      () => Effect.succeed(text)
+    )
+  )
+})
+
+/** Calls the service for a schedule of an argument. */
+const askFor =
+  <A, E, R>(call: (schedule: string) => Effect.Effect<A, E, R>) =>
+  (text: string) =>
+    Effect.flatMap(scheduleNamed(text), call)
 
 const serversText = ({ selector = {}, server_id }: Schedule): string =>
   server_id ??
@@ -261,7 +281,7 @@ const show = objectCommand(
   "show",
   scheduleArgument,
   listing,
-  (schedule) => ask((muster) => muster.schedules.get({ params: { schedule } })),
+  askFor((schedule) => ask((muster) => muster.schedules.get({ params: { schedule } }))),
   {
     description: "Show a schedule, with its next time and its last run",
     examples: {
@@ -282,7 +302,8 @@ const runs = command("runs", {
     limit: limitFlag("At most this many runs, 1 to 20; default 20", 20),
     ...outputFlags
   },
-  *run({ limit, schedule, ...flags }) {
+  *run({ limit, schedule: text, ...flags }) {
+    const schedule = yield* scheduleNamed(text)
     const found = yield* ask((muster) =>
       muster.schedules.runs({ params: { schedule }, query: { limit: String(limit) } })
     )
@@ -294,7 +315,7 @@ const run = objectCommand(
   "run",
   scheduleArgument,
   runListing,
-  (schedule) => ask((muster) => muster.schedules.run({ params: { schedule } })),
+  askFor((schedule) => ask((muster) => muster.schedules.run({ params: { schedule } }))),
   {
     description: "Run a schedule now. The service goes through the steps, also when this command ends.",
     examples: {
@@ -323,7 +344,9 @@ const enable = (name: "pause" | "resume", enabled: boolean, description: string)
     name,
     scheduleArgument,
     listing,
-    (schedule) => ask((muster) => muster.schedules.patch({ params: { schedule }, payload: { enabled } })),
+    askFor((schedule) =>
+      ask((muster) => muster.schedules.patch({ params: { schedule }, payload: { enabled } }))
+    ),
     {
       description,
       examples: {
@@ -340,8 +363,9 @@ const remove = command("delete", {
     "muster schedules delete yxr5c0mbys6m --yes": "Without a question"
   },
   input: { schedule: scheduleArgument, yes: yesFlag },
-  *run({ schedule, yes }) {
-    yield* confirm(`Delete the schedule ${schedule}, and its runs?`, yes)
+  *run({ schedule: text, yes }) {
+    const schedule = yield* scheduleNamed(text)
+    yield* confirm(`Delete the schedule ${text}, and its runs?`, yes)
     yield* ask((muster) => muster.schedules.remove({ params: { schedule } }))
   }
 })

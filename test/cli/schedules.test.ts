@@ -41,12 +41,13 @@ layer(service(), options)("muster schedules", (it) => {
           ]
         })
         assert.strictEqual(yield* done("schedules", "list", "--server", "scheduled", "-o", "id"), id)
-        assert.include(yield* done("schedules", "pause", id), "paused")
+        assert.include(yield* done("schedules", "pause", "nightly"), "paused")
         assert.match(yield* done("schedules", "resume", id), /^next: +\S+Z$/m)
         assert.match(
           yield* done("schedules", "show", id),
           /^steps: +command=say hi=there; wait=1m; warn=1m,10s:say/m
         )
+        assert.include(yield* done("schedules", "show", id.slice(0, 6)), id)
         const question = yield* refused(64, "schedules", "delete", id)
         assert.include(question, "--yes")
         yield* done("schedules", "delete", id, "--yes")
