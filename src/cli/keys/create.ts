@@ -114,7 +114,7 @@ export const create = command("create", {
     ),
     allow: Flag.String("allow").pipe(
       Flag.withDescription(
-        "Rights in place of those of the scope Operator, comma-separated: power, or of its actions start, stop, restart, kill, pause; console, commands, change, create, delete, browse, files (includes browse), schedules; read is always one. ReadOnly takes browse"
+        "Rights in place of those of the scope Operator, comma-separated: power, or of its actions start, stop, restart, kill, pause; console, commands, change, create, delete, browse, files (includes browse), backups, restore (includes backups), schedules; read is always one. ReadOnly takes browse"
       ),
       Flag.withSchema(AllowedRights),
       Flag.optional
