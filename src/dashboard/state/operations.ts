@@ -16,6 +16,8 @@ export const operations = signal<ReadonlyArray<Operation>>([])
 export const cancelling = signal<ReadonlySet<string>>(new Set())
 
 const titles: Readonly<Record<string, string>> = {
+  "backup.create": "Back up",
+  "backup.verify": "Check a backup",
   "files.change": "Change files",
   "files.pack": "Pack files",
   "files.unpack": "Unpack an archive"
