@@ -1,13 +1,14 @@
-import { Effect, Layer, Option, Schema } from "effect"
+import { Effect, Layer, Option } from "effect"
 import { BackupTask } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
-import type { NodeUnreachable } from "../../contract/nodeApi/Daemon.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
-import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import {
+  asked,
+  LOOK_INTERVAL,
+  makeReadTask,
   OperationFailed,
   type OperationRunner,
   OperationRunners,
@@ -16,16 +17,7 @@ import {
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 
-/** Between two looks at a task on its node. */
-const EVERY = "500 millis"
-
-const decodeTask = Schema.decodeUnknownEffect(BackupTask)
-
-/** Makes a refusal of the node the end of the operation. */
-const asked = <A>(call: Effect.Effect<A, FileError>): Effect.Effect<A, OperationFailed | NodeUnreachable> =>
-  Effect.mapError(call, (error) =>
-    error._tag === "NodeUnreachable" ? error : new OperationFailed({ reason: error.detail })
-  )
+const readTask = makeReadTask(BackupTask)
 
 /** Follows a task on its node to its end, and returns its figures. */
 const follow = Effect.fnUntraced(function* (
@@ -41,7 +33,7 @@ const follow = Effect.fnUntraced(function* (
     if (state === "failed")
       return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
     if (state === "done") return figures
-    yield* Effect.sleep(EVERY)
+    yield* Effect.sleep(LOOK_INTERVAL)
   }
 })
 
@@ -53,14 +45,11 @@ export const BackupRunners = Layer.effectDiscard(
     const store = yield* Store
     const { register } = yield* OperationRunners
 
-    const callOf = Effect.fnUntraced(function* ({ id: operation_id, request }: OperationRecord) {
-      const task = yield* Effect.mapError(
-        decodeTask(request),
-        () => new OperationFailed({ reason: "its request cannot be read by this version" })
-      )
+    const callOf = Effect.fnUntraced(function* (operation: OperationRecord) {
+      const task = yield* readTask(operation)
       const backup = Option.getOrUndefined(yield* store.read(repo.find(task.backup_id)))
       if (backup === undefined) return yield* new OperationFailed({ reason: "the backup was deleted" })
-      const asking: BackupTaskRequest = { operation_id, task }
+      const asking: BackupTaskRequest = { operation_id: operation.id, task }
       return { backup, request: asking }
     })
 

@@ -1,11 +1,33 @@
-import { Context, Data, type Effect, Layer } from "effect"
+import { Context, Data, Effect, Layer, Schema } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { OperationKind, OperationProgress, OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { NodeUnreachable } from "../../contract/nodeApi/Daemon.ts"
+import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 
 /** The task of an operation cannot be done, and nothing of it stays. */
 export class OperationFailed extends Data.TaggedError("OperationFailed")<{ readonly reason: string }> {}
+
+/** The time between two looks at a task on its node. */
+export const LOOK_INTERVAL = "500 millis"
+
+/** Turns a refusal of the node into the end of the operation. */
+export const asked = <A>(
+  call: Effect.Effect<A, FileError>
+): Effect.Effect<A, OperationFailed | NodeUnreachable> =>
+  Effect.mapError(call, (error) =>
+    error._tag === "NodeUnreachable" ? error : new OperationFailed({ reason: error.detail })
+  )
+
+/** Returns a function that reads the task of an operation from its request. */
+export const makeReadTask = <A>(task: Schema.Decoder<A>) => {
+  const decode = Schema.decodeUnknownEffect(task)
+  return ({ request }: OperationRecord) =>
+    Effect.mapError(
+      decode(request),
+      () => new OperationFailed({ reason: "its request cannot be read by this version" })
+    )
+}
 
 /** {@link OperationFailed} ends the operation; after another error, the leader repeats the call. */
 export type RunnerError = OperationFailed | NodeUnreachable | Unavailable

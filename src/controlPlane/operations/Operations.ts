@@ -80,7 +80,7 @@ const kindsFor = (rights: ReadonlySet<string>) =>
 export interface BeginOptions {
   /** `running` if the caller begins the work on the node itself; default: `queued`. */
   readonly state?: "queued" | "running"
-  /** What the same write does. */
+  /** Work that the same write does. */
   readonly alongside?: (
     operation: OperationRecord
   ) => Effect.Effect<void, LimitReached | SqlError.SqlError, Transaction>

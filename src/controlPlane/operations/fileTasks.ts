@@ -1,22 +1,18 @@
-import { Effect, Layer, Schema } from "effect"
+import { Effect, Layer } from "effect"
 import { FileTask } from "../../contract/domain/FileTask.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
-import type { NodeUnreachable } from "../../contract/nodeApi/Daemon.ts"
-import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
-import { OperationFailed, type OperationRunner, OperationRunners } from "./OperationRunners.ts"
+import {
+  asked,
+  LOOK_INTERVAL,
+  makeReadTask,
+  OperationFailed,
+  type OperationRunner,
+  OperationRunners
+} from "./OperationRunners.ts"
 
-/** Between two looks at a task on its node. */
-const EVERY = "500 millis"
-
-const decodeTask = Schema.decodeUnknownEffect(FileTask)
-
-/** Makes a refusal of the node the end of the operation. */
-const asked = <A>(call: Effect.Effect<A, FileError>): Effect.Effect<A, OperationFailed | NodeUnreachable> =>
-  Effect.mapError(call, (error) =>
-    error._tag === "NodeUnreachable" ? error : new OperationFailed({ reason: error.detail })
-  )
+const readTask = makeReadTask(FileTask)
 
 /** Registers the runners of tasks on files of servers: their nodes do the work (spec 11.4). */
 export const FileTaskRunners = Layer.effectDiscard(
@@ -24,16 +20,9 @@ export const FileTaskRunners = Layer.effectDiscard(
     const daemons = yield* DaemonClient
     const { register } = yield* OperationRunners
 
-    const callOf = Effect.fnUntraced(function* (
-      { id: operation_id, request }: OperationRecord,
-      { node_id }: ServerRecord
-    ) {
+    const callOf = Effect.fnUntraced(function* (operation: OperationRecord, { node_id }: ServerRecord) {
       const { access } = yield* daemons.of(node_id)
-      const task = yield* Effect.mapError(
-        decodeTask(request),
-        () => new OperationFailed({ reason: "its request cannot be read by this version" })
-      )
-      return { access, request: { operation_id, task } }
+      return { access, request: { operation_id: operation.id, task: yield* readTask(operation) } }
     })
 
     const runner: OperationRunner = {
@@ -54,7 +43,7 @@ export const FileTaskRunners = Layer.effectDiscard(
               now = yield* begin
               break
             case "running":
-              yield* Effect.sleep(EVERY)
+              yield* Effect.sleep(LOOK_INTERVAL)
               now = yield* asked(access.progress(server.id, operation.id))
           }
         }

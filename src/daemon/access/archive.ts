@@ -5,6 +5,7 @@ import { crc32, createDeflateRaw, createGzip, createZstdCompress } from "node:zl
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { type Cause, Effect, Option, Queue, type Scope, Stream } from "effect"
 import type { ArchiveFormat } from "../../contract/domain/Files.ts"
+import { MOST_PACKED } from "../../contract/domain/FileTask.ts"
 import { toIoError } from "../disk/fsio.ts"
 import { io, PERMISSIONS, within } from "../disk/safePath.ts"
 import {
@@ -26,7 +27,6 @@ const CHUNK = 256 * 1024
 const WAITING = 4
 /** The directory of a zip archive is in memory until its end. */
 const MOST_ZIPPED = 500_000
-const MOST_PATHS = 1000
 
 type Emit = (bytes: Uint8Array) => Effect.Effect<void>
 
@@ -185,8 +185,8 @@ export const archiveOf = Effect.fnUntraced(function* (
   site: Site,
   { format, paths }: { readonly paths: ReadonlyArray<string>; readonly format: ArchiveFormat }
 ): Effect.fn.Return<Stream.Stream<Uint8Array, AccessError>, AccessError, Scope.Scope> {
-  if (paths.length === 0 || paths.length > MOST_PATHS)
-    return yield* unprocessable(`path: got ${paths.length} paths`, `Send 1 to ${MOST_PATHS} paths.`)
+  if (paths.length === 0 || paths.length > MOST_PACKED)
+    return yield* unprocessable(`path: got ${paths.length} paths`, `Send 1 to ${MOST_PACKED} paths.`)
   // A path that does not exist is refused before the first byte.
   const places = yield* Effect.forEach(paths, (path) => site.existing(path))
   const common = commonFolder(places.map(({ path }) => path))

@@ -104,22 +104,17 @@ const makeCreate = ({ files, target }: Pick<BackupParts, "files" | "target">) =>
       return yield* packServer(site, target, backup_id, onBytes)
     })
     const name = `operation ${operation_id} (backup.create)`
-    const packed = yield* instance.accesses
-      .run(() => whyClosed(instance), pack)
-      .pipe(
-        (use) =>
-          Effect.acquireUseRelease(
-            Effect.sync(() => {
-              instance.accesses.exclusive = name
-            }),
-            () => use,
-            () =>
-              Effect.sync(() => {
-                instance.accesses.exclusive = undefined
-              })
-          ),
-        explained
+    const claim = (by: string | undefined) =>
+      Effect.sync(() => {
+        instance.accesses.exclusive = by
+      })
+    const packed = yield* explained(
+      Effect.acquireUseRelease(
+        claim(name),
+        () => instance.accesses.run(() => whyClosed(instance), pack),
+        () => claim(undefined)
       )
+    )
     const ended = instance.file.get()
     // A start and a stop in between leave reports, which have later sequences.
     const wasStopped = !isUp(begun.status) && !isUp(ended.status) && begun.sequence === ended.sequence
