@@ -183,28 +183,23 @@ export const makeVolume = Effect.fnUntraced(function* (client: Client, server: S
       return at === undefined ? Effect.fail(onlyServers) : use(at.id, at.below)
     })
 
-  /** Lists the servers after an id, in pages. */
-  const listServers = (after: string) => {
-    const readable = [...index.all()]
-      .filter((record) => record.id > after && admits(restriction, record))
-      .toSorted((one, other) => (one.id < other.id ? -1 : 1))
-    const page = readable.slice(0, PAGE)
-    const named = Map.groupBy(readable, ({ name }) => name)
-    const names = page.map(
-      ({ id, name }): Named => ({
-        name: Buffer.from(id),
-        shown: name === undefined || named.get(name)?.length !== 1 ? id : `${id} (${name})`,
-        attributes: folder
-      })
-    )
-    return { names, last: page.at(-1)?.id ?? after }
-  }
+  /** Opens the list of the servers that there are now, which is read in pages. */
   const openServers = (): VolumeFolder => {
-    let after = ""
+    const readable = [...index.all()]
+      .filter((record) => admits(restriction, record))
+      .toSorted((one, other) => (one.id < other.id ? -1 : 1))
+    const named = Map.groupBy(readable, ({ name }) => name)
+    let next = 0
     const read = Effect.sync(() => {
-      const { last, names } = listServers(after)
-      after = last
-      return names
+      const page = readable.slice(next, next + PAGE)
+      next += page.length
+      return page.map(
+        ({ id, name }): Named => ({
+          name: Buffer.from(id),
+          shown: name === undefined || named.get(name)?.length !== 1 ? id : `${id} (${name})`,
+          attributes: folder
+        })
+      )
     })
     return { read, close: Effect.void }
   }
