@@ -1,6 +1,5 @@
 import { Clock, Duration, Effect, Latch, Layer, Option, Result } from "effect"
 import type { InvalidRequest, Unavailable } from "../../contract/domain/errors.ts"
-import type { ServerId } from "../../contract/domain/Id.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
   MOST_SERVERS,
@@ -16,11 +15,11 @@ import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { followChanges } from "../store/journal/Journal.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
-import { Store, Transaction } from "../store/Store.ts"
+import { Store } from "../store/Store.ts"
 import { databaseRetrySchedule } from "../store/sql/sqlErrors.ts"
 import { makeRunWork, type RunContext } from "./runWork.ts"
 import { makeScheduleServers } from "./scheduleChecks.ts"
-import { newRun } from "./scheduleRuns.ts"
+import { announce, newRun, tooManyServers } from "./scheduleRuns.ts"
 import { SchedulesOptions } from "./steps.ts"
 import { type Times, timesOf } from "./times.ts"
 
@@ -45,7 +44,7 @@ export const lastTime = (times: Times, due: number, now: number): number => {
   }
 }
 
-const servant = <A, E, R>(principal: Principal | undefined, effect: Effect.Effect<A, E, R>) =>
+const actingAs = <A, E, R>(principal: Principal | undefined, effect: Effect.Effect<A, E, R>) =>
   Effect.provideService(effect, CurrentPrincipal, principal)
 
 /** Begins the runs of schedules whose time has come. */
@@ -84,24 +83,6 @@ const makeTick = Effect.gen(function* () {
     return newRun(schedule, { due_at })
   })
 
-  /** Adds the events of a missed run, one for each server. */
-  const announceMissed = Effect.fnUntraced(function* (
-    schedule: ScheduleRecord,
-    run: RunRecord,
-    ids: ReadonlyArray<ServerId>
-  ) {
-    const { append } = yield* Transaction
-    const { due_at, id: run_id, reason } = run
-    for (const server_id of ids) {
-      const payload = {
-        ...{ schedule_id: schedule.id, name: schedule.settings.name, run_id, due_at },
-        state: "missed" as const,
-        ...(reason === null ? {} : { reason })
-      }
-      yield* append({ topic: "server:schedule", server_id, payload }, index.factsOf(server_id))
-    }
-  })
-
   const fire = Effect.fnUntraced(function* (schedule: ScheduleRecord, now: number) {
     const { created_by, id, next_at, settings } = schedule
     if (next_at === null) return
@@ -115,14 +96,16 @@ const makeTick = Effect.gen(function* () {
     const holder = created_by === null ? undefined : yield* keys.validHolder(created_by)
     const hasKey = created_by === null || holder !== undefined
     const next = hasKey ? times.next(now) : undefined
-    const matching = Effect.catch(servant(holder, servers.select(settings)), () => Effect.succeed([]))
+    const matching = Effect.catch(actingAs(holder, servers.select(settings)), () => Effect.succeed([]))
     const ids = (yield* matching).slice(0, MOST_SERVERS)
     const fired = Effect.gen(function* () {
       const to = next === undefined ? null : iso(next)
       if (!(yield* repo.advance(id, next_at, to, hasKey && schedule.enabled))) return undefined
       const run = yield* decide(schedule, lastTime(times, due, now), now, hasKey)
       if (!(yield* repo.insertRun(run))) return undefined
-      if (run.state === "missed") yield* announceMissed(schedule, run, ids)
+      const news = { run, name: settings.name, state: "missed", reason: run.reason } as const
+      const missed = run.state === "missed" ? ids : []
+      for (const server_id of missed) yield* announce(server_id, index.factsOf(server_id), news)
       return run
     })
     const run = yield* store.write(fired)
@@ -195,12 +178,12 @@ const makeWorkOn = Effect.gen(function* () {
 
   /** Stores the servers of a run; returns how it ends if there is nothing to do. */
   const begin = Effect.fnUntraced(function* ({ principal, run, settings }: RunContext) {
-    const ids = yield* servant(principal, servers.select(settings))
+    const ids = yield* actingAs(principal, servers.select(settings))
     if (ids.length === 0) return { state: "skipped" as const, reason: "no server matches" }
     if (ids.length > MOST_SERVERS)
       return {
         state: "failed" as const,
-        reason: `the selector matches ${ids.length} servers: a run has at most ${MOST_SERVERS}`
+        reason: tooManyServers(ids.length)
       }
     const rows = ids.map(
       (server_id, position): RunServerRecord => ({

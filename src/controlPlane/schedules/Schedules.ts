@@ -22,7 +22,7 @@ import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
 import { WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import { Store } from "../store/Store.ts"
 import { checkTimes, lackingRights, makeScheduleServers, requireRights } from "./scheduleChecks.ts"
-import { makeRuns, makeView, stillRuns } from "./scheduleRuns.ts"
+import { makeRuns, makeView, stillRuns, tooManyServers } from "./scheduleRuns.ts"
 import { nextTimes } from "./times.ts"
 
 const PLANNED_TIMES = 10
@@ -93,9 +93,7 @@ const makePlan = Effect.gen(function* () {
         ...lackingRights(yield* CurrentPrincipal, settings),
         ...unknown,
         ...(ids.length === 0 ? ["no server matches the selector today"] : []),
-        ...(ids.length > MOST_SERVERS
-          ? [`the selector matches ${ids.length} servers: a run has at most ${MOST_SERVERS}`]
-          : [])
+        ...(ids.length > MOST_SERVERS ? [tooManyServers(ids.length)] : [])
       ]
     }
   })

@@ -15,7 +15,8 @@ import type { Principal } from "../http/Principal.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
-import { Store, Transaction } from "../store/Store.ts"
+import { Store } from "../store/Store.ts"
+import { announce } from "./scheduleRuns.ts"
 import { makeStep, mustBeUp, StepFailed, starts, stops } from "./steps.ts"
 
 export interface RunContext {
@@ -35,18 +36,8 @@ const makeSave = Effect.gen(function* () {
     const write = Effect.gen(function* () {
       yield* repo.saveServer(server)
       if (state !== "failed") return
-      const payload = {
-        schedule_id: run.schedule_id,
-        name: settings.name,
-        run_id: run.id,
-        due_at: run.due_at,
-        state: "failed" as const,
-        ...(reason === null ? {} : { reason })
-      }
-      yield* (yield* Transaction).append(
-        { topic: "server:schedule", server_id, payload },
-        index.factsOf(server_id)
-      )
+      const news = { run, name: settings.name, state, reason }
+      yield* announce(server_id, index.factsOf(server_id), news)
     })
     yield* store.write(write)
     return server

@@ -1,4 +1,4 @@
-/** What a schedule needs: its times, its servers, and the rights of its key (spec 13.4). */
+/** Checks of a schedule: its times, its servers, and the rights of its key (spec 13.4). */
 import { Effect, Option, Result } from "effect"
 import { applicationScopes } from "../../contract/api/routePolicy.ts"
 import { Forbidden, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"

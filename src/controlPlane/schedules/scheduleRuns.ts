@@ -1,20 +1,22 @@
 /** Runs of schedules as callers see and cancel them (spec 13.2). */
 import { Effect, Option } from "effect"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
-import { serverId } from "../../contract/domain/Id.ts"
+import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
-import type {
-  RunRecord,
-  RunServerRecord,
-  Schedule,
-  ScheduleRecord,
-  ScheduleRun
+import {
+  MOST_SERVERS,
+  type RunRecord,
+  type RunServerRecord,
+  type Schedule,
+  type ScheduleNews,
+  type ScheduleRecord,
+  type ScheduleRun
 } from "../../contract/domain/Schedule.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
-import { Store } from "../store/Store.ts"
+import { Store, Transaction } from "../store/Store.ts"
 import { requireRights } from "./scheduleChecks.ts"
 
 export const newRun = (
@@ -31,6 +33,31 @@ export const newRun = (
   started_at: null,
   finished_at: null,
   ...run
+})
+
+export const tooManyServers = (count: number): string =>
+  `the selector matches ${count} servers: a run has at most ${MOST_SERVERS}`
+
+/** Adds the event of a run that was missed or has failed for a server, as part of a write (spec 13.6). */
+export const announce = Effect.fnUntraced(function* (
+  server_id: ServerId,
+  facts: Parameters<Transaction["Service"]["append"]>[1],
+  {
+    name,
+    reason,
+    run,
+    state
+  }: Pick<ScheduleNews, "name" | "state"> & Pick<RunRecord, "reason"> & { readonly run: RunRecord }
+) {
+  const payload: ScheduleNews = {
+    schedule_id: run.schedule_id,
+    name,
+    run_id: run.id,
+    due_at: run.due_at,
+    state,
+    ...(reason === null ? {} : { reason })
+  }
+  yield* (yield* Transaction).append({ topic: "server:schedule", server_id, payload }, facts)
 })
 
 const shownRun = (run: RunRecord, servers: ReadonlyArray<RunServerRecord>): ScheduleRun => ({

@@ -64,7 +64,7 @@ interface Failure {
   readonly detail: string
 }
 
-/** Makes the failure of a call that of the step; while node or database are away, the call is repeated. */
+/** Turns the failure of a call into that of the step. While node or database are away, the call is repeated. */
 const makeAttempt = Effect.map(SchedulesOptions, ({ patience }) => {
   const retry = {
     while: ({ _tag }: Failure) => _tag === "Unavailable" || _tag === "DatabaseFull",

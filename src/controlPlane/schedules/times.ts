@@ -5,7 +5,7 @@ import { Option, Result } from "effect"
 export interface Times {
   /** Returns the first time after another one, in milliseconds since the epoch, if there is one. */
   next(after: number): number | undefined
-  /** Seconds by which local time is ahead of UTC. */
+  /** Returns the seconds by which local time is ahead of UTC. */
   offset(at: number): number
   /** Whether the minute and the hour are single values, lists or ranges. */
   readonly isFixed: boolean
