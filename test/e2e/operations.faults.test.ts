@@ -23,19 +23,25 @@ interface Progressed {
   readonly progress?: { readonly done: number }
 }
 
+/** A data folder, and starts of its service, which can be killed and started again. */
+const killable = Effect.gen(function* () {
+  const { env } = yield* definitions(files)
+  const dataDir = join(yield* temporaryFolder, "data")
+  yield* Effect.addFinalizer(() => endLeftovers(dataDir))
+  const scope = yield* Effect.scope
+  const start = Effect.gen(function* () {
+    const own = yield* Scope.fork(scope)
+    const service = yield* Scope.provide(startService({ dataDir, env }), own)
+    const kill = Effect.andThen(service.kill("SIGKILL"), Scope.close(own, Exit.void))
+    return { ...service, kill }
+  })
+  return { dataDir, start }
+})
+
 describe("spec 11.4: an operation whose service and daemon are killed", () => {
   it.live("continues after each kill, and makes every change", () =>
     Effect.gen(function* () {
-      const { env } = yield* definitions(files)
-      const dataDir = join(yield* temporaryFolder, "data")
-      yield* Effect.addFinalizer(() => endLeftovers(dataDir))
-      const scope = yield* Effect.scope
-      const start = Effect.gen(function* () {
-        const own = yield* Scope.fork(scope)
-        const service = yield* Scope.provide(startService({ dataDir, env }), own)
-        const kill = Effect.andThen(service.kill("SIGKILL"), Scope.close(own, Exit.void))
-        return { ...service, kill }
-      })
+      const { dataDir, start } = yield* killable
       const first = yield* start
       const server = yield* installed(first, "kept")
       yield* first.kill
@@ -66,16 +72,7 @@ describe("spec 11.4: an operation whose service and daemon are killed", () => {
 
   it.live("leaves nothing of an archive that was arriving, and unpacks one that lies on the server", () =>
     Effect.gen(function* () {
-      const { env } = yield* definitions(files)
-      const dataDir = join(yield* temporaryFolder, "data")
-      yield* Effect.addFinalizer(() => endLeftovers(dataDir))
-      const scope = yield* Effect.scope
-      const start = Effect.gen(function* () {
-        const own = yield* Scope.fork(scope)
-        const service = yield* Scope.provide(startService({ dataDir, env }), own)
-        const kill = Effect.andThen(service.kill("SIGKILL"), Scope.close(own, Exit.void))
-        return { ...service, kill }
-      })
+      const { dataDir, start } = yield* killable
       const first = yield* start
       const server = yield* installed(first, "kept")
       const folder = join(dataDir, "node", "servers", server, "files")
