@@ -361,7 +361,7 @@ export const upload = (http: HttpClient.HttpClient) =>
   })
 
 export interface UnpackOptions extends Pick<UploadOptions, "size" | "onProgress"> {
-  /** What happens to an entry whose path exists; default `fail`: the archive is refused as a whole. */
+  /** Decides about entries whose path exists; default `fail`: the archive is refused as a whole. */
   readonly overwrite?: Overwrite
   /** Default: the format that the first bytes show. */
   readonly format?: ArchiveFormat

@@ -17,7 +17,7 @@ import { route } from "./routePolicy.ts"
 
 export const TUS_VERSION = "1.0.0"
 
-/** What clients of tus ask for with `OPTIONS`, on every response. */
+/** Every response has these headers; clients of tus ask for them with `OPTIONS`. */
 const headers = {
   "tus-resumable": TUS_VERSION,
   "tus-version": TUS_VERSION,

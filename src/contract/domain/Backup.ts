@@ -16,7 +16,7 @@ export type BackupState = typeof BackupState.Type
 export const Consistency = Schema.Literals(["stopped", "crash"])
 export type Consistency = typeof Consistency.Type
 
-/** What a node knows of a finished backup. */
+/** The figures of a finished backup, as its node reports them. */
 export const BackupFigures = Schema.Struct({
   /** Regular files, and how many of them changed while they were read. */
   files: NodeCount,
@@ -116,7 +116,7 @@ export const BackupPatch = Schema.Struct({
 }).annotate({ identifier: "BackupPatch" })
 export type BackupPatch = typeof BackupPatch.Type
 
-/** What the control plane stores in a backup, so that its server can be made again. */
+/** A backup keeps these facts of its server, so that the server can be made again. */
 const BackedUpServer = Schema.Struct({
   server_name: Schema.NullOr(Schema.String),
   blueprint_id: Schema.String,

@@ -25,7 +25,7 @@ export const PackTask = Schema.Struct({
 })
 export type PackTask = typeof PackTask.Type
 
-/** What happens to an entry of an archive whose path exists: the archive is refused, the entry is left out, or it replaces. */
+/** If the path of an entry exists: the archive is refused, the entry is left out, or the entry replaces what is there. */
 export const Overwrite = Schema.Literals(["fail", "skip", "replace"])
 export type Overwrite = typeof Overwrite.Type
 

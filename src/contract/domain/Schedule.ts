@@ -209,7 +209,7 @@ export const ScheduleRun = Schema.Struct({
 }).annotate({ identifier: "ScheduleRun" })
 export type ScheduleRun = typeof ScheduleRun.Type
 
-/** What a schedule would do (`?dry_run=true`). */
+/** A plan says what a schedule would do (`?dry_run=true`). */
 export const SchedulePlan = Schema.Struct({
   times: Schema.Array(
     Schema.Struct({
@@ -235,7 +235,7 @@ export const ScheduleRecord = Schema.Struct({
 })
 export type ScheduleRecord = typeof ScheduleRecord.Type
 
-/** The row of a run. The settings are those of its begin. */
+/** The row of a run, with the settings that the schedule had when the run began. */
 export const RunRecord = Schema.Struct({
   id: Schema.String,
   schedule_id: Schema.String,

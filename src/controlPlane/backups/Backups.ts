@@ -76,7 +76,7 @@ const makeReads = Effect.gen(function* () {
   const repo = yield* BackupRepo
   const store = yield* Store
 
-  /** Which backups the caller sees: of the servers that its key reads. Those of deleted servers need a key for all. */
+  /** A caller sees the backups of the servers that its key reads, and those of deleted servers with a key for all only. */
   const visibility = Effect.map(currentRestriction, (within) => ({
     seesAll: within === undefined,
     sees: ({ server_id }: BackupRecord): boolean => {
@@ -213,7 +213,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    /** Makes failures of the node those of the route. */
+    /** Turns failures of the node into those of the route. */
     const answered = <A, R>(record: BackupRecord, use: Effect.Effect<A, FileError, R>) =>
       Effect.catch(use, (error) =>
         error._tag === "NodeUnreachable"

@@ -28,7 +28,7 @@ interface Receive {
   readonly overwrite?: Overwrite | "" | undefined
 }
 
-/** Returns the name of an archive: that of its only folder or file. */
+/** Returns the file name of an archive, after its only folder or file. */
 const archiveName = (id: ServerId, paths: ReadonlyArray<string>, format: ArchiveFormat) => {
   const name = paths.length === 1 ? paths[0]?.split("/").at(-1) : undefined
   return `${name === undefined || name === "" ? id : name}.${format}`
@@ -114,7 +114,7 @@ export const makeUnpacking = Effect.fnUntraced(function* ({ on, recordOf }: Node
           Stream.mapError(bytes, () => broken)
         )
       )
-      return yield* accepted(begun, request.headers["prefer"])
+      return yield* accepted(begun, request.headers.prefer)
     },
     Effect.catchTag("LimitReached", limitResponse)
   )
