@@ -177,7 +177,7 @@ describe.runIf(PREVIOUS !== undefined)(`docs/deployment.md, Upgrade a fleet${not
   )
 
   it.live(
-    "docs/operations.md, Upgrade without downtime: replicas of both versions create, change and delete servers",
+    "docs/running.md, Upgrade without downtime: replicas of both versions create, change and delete servers",
     () =>
       Effect.gen(function* () {
         const set = yield* replicaSet((yield* definitions(files)).env)

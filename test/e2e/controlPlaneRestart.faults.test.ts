@@ -18,7 +18,7 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game", { save: true }) }
 }
 
-describe("docs/operations.md, Restart the control plane", () => {
+describe("docs/running.md, Restart the control plane", () => {
   it.live(
     "creations and power actions of a client succeed across restarts, as soon as the service listens",
     () =>

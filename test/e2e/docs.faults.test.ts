@@ -249,10 +249,10 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       Effect.gen(function* () {
         const service = yield* Installed
         yield* writeFiles(service.folder, {
-          "software/echo.yml": printed("docs/operations.md", "software"),
-          "blueprints/echo.yml": printed("docs/operations.md", "blueprint")
+          "software/echo.yml": printed("docs/running.md", "software"),
+          "blueprints/echo.yml": printed("docs/running.md", "blueprint")
         })
-        yield* run(service.asPrinted(printed("docs/operations.md", "reload")), service)
+        yield* run(service.asPrinted(printed("docs/running.md", "reload")), service)
         const id = yield* running(service, "echo")
         assert.strictEqual((yield* commands(service, id, "anyone there?")).status, 204)
         yield* logsHave(service, id, "anyone there?")
@@ -269,7 +269,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
         const id = yield* running(service, "demo-saved")
         yield* powered(service, id, "stop")
         yield* becomes(service, id, "offline")
-        yield* run(service.asPrinted(printed("docs/operations.md", "start-all")), service)
+        yield* run(service.asPrinted(printed("docs/running.md", "start-all")), service)
         yield* becomes(service, id, "running")
         yield* expectStatus(service, 200, "DELETE", `/api/servers/${id}`)
         yield* becomes(service, id, "gone")
@@ -280,7 +280,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
       Effect.gen(function* () {
         const service = yield* Installed
         const id = yield* installed(service, "demo-saved")
-        const output = yield* run(service.asPrinted(printed("docs/operations.md", "rollout")), service)
+        const output = yield* run(service.asPrinted(printed("docs/running.md", "rollout")), service)
         // The server has the definition already.
         assert.isTrue(output.startsWith('{"total":1,"up_to_date":1,"servers":[]}'), output)
         const [rollout] = JSON.parse(output.slice(output.lastIndexOf("[{")))
@@ -322,7 +322,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
     it.effect("Drain a node: the command finds the service by its socket, and undrain ends the drain", () =>
       Effect.gen(function* () {
         const service = yield* Installed
-        const output = yield* run(printed("docs/operations.md", "drain"), service)
+        const output = yield* run(printed("docs/running.md", "drain"), service)
         assert.match(output, /^ID +NAME +LOCATION +STATE +SERVERS\n\S+ +local +local +connected +0\n/)
         const id = yield* installed(service, "demo-saved")
         assert.match(
@@ -399,11 +399,11 @@ describe("docs/nodes.md and docs/docker.md", () => {
   )
 })
 
-describe("docs/operations.md, Start in a folder of your own", () => {
+describe("docs/running.md, Start in a folder of your own", () => {
   it.live("as printed: the service has the examples", () =>
     Effect.gen(function* () {
       const home = yield* temporaryFolder
-      const command = printed("docs/operations.md", "init").replaceAll("/opt/muster", root)
+      const command = printed("docs/running.md", "init").replaceAll("/opt/muster", root)
       const child = yield* startChild(["bash", "-ec", command], {
         cwd: "/",
         env: { HOME: home, MUSTER_PORT: "0", ...(yield* freeAllocations(1)) }
@@ -418,14 +418,14 @@ describe("docs/operations.md, Start in a folder of your own", () => {
   )
 })
 
-describe("docs/operations.md, signals", () => {
+describe("docs/running.md, signals", () => {
   it.live("as printed: one signal reloads, the other ends the service", () =>
     Effect.gen(function* () {
       const service = yield* startService()
       const env = { PID: String(service.process.pid) }
-      yield* run(printed("docs/operations.md", "hangup"), { folder: "/", env })
+      yield* run(printed("docs/running.md", "hangup"), { folder: "/", env })
       yield* eventually(Effect.sync(service.output), (output) => /SIGHUP/.test(output))
-      yield* run(printed("docs/operations.md", "stop"), { folder: "/", env })
+      yield* run(printed("docs/running.md", "stop"), { folder: "/", env })
       yield* ended(service.process)
       assert.strictEqual(service.process.exitCode, 0)
       assert.match(service.output().trimEnd().split("\n").at(-1) ?? "", /the service has ended/)

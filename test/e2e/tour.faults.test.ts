@@ -114,7 +114,7 @@ describe("README, Let a friend on the network join", () => {
   )
 })
 
-describe("docs/operations.md, Stop the service", () => {
+describe("docs/running.md, Stop the service", () => {
   it.live.each([
     ["SIGTERM to npm", "signal", "SIGTERM"],
     ["SIGINT to npm", "signal", "SIGINT"],

@@ -30,7 +30,7 @@ const recording = () => {
   return { ended, tracer }
 }
 
-describe("docs/operations.md, traces", () => {
+describe("docs/running.md, traces", () => {
   it.effect("work is in a span if spans are recorded", () =>
     Effect.gen(function* () {
       const { ended, tracer } = recording()
