@@ -10,6 +10,7 @@ const others = {
   servers: Effect.promise(() => import("./servers/servers.ts").then(({ servers }) => servers)),
   files: Effect.promise(() => import("./files/files.ts").then(({ files }) => files)),
   sftp: Effect.promise(() => import("./sftp.ts").then(({ sftp }) => sftp)),
+  backups: Effect.promise(() => import("./backups/backups.ts").then(({ backups }) => backups)),
   operations: Effect.promise(() => import("./operations.ts").then(({ operations }) => operations)),
   events: Effect.promise(() => import("./events.ts").then(({ events }) => events)),
   nodes: Effect.promise(() => import("./nodes/nodes.ts").then(({ nodes }) => nodes)),

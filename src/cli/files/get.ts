@@ -146,7 +146,7 @@ interface Local {
 }
 
 /** Returns where a download goes: under `name` into a local folder, else to the local path itself. */
-const localTarget = Effect.fnUntraced(function* (local: string, name: string) {
+export const localTarget = Effect.fnUntraced(function* (local: string, name: string) {
   const found = yield* Effect.result(io(`read ${local}`, () => fs.stat(local)))
   const isFolder = Result.isSuccess(found) && found.success.isDirectory()
   if (!isFolder && local.endsWith("/")) return yield* wrongUsage(`${local} is no folder: make it first.`)

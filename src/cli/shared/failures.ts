@@ -148,6 +148,9 @@ const lineOf = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>):
 /** Routes in messages of the service, whose hints are for callers of the API, with their commands. A power action depends on the words before the route. */
 const commands: Readonly<Record<string, string>> = {
   "GET /api/audit": "muster audit",
+  "GET /api/backups": "muster backups list",
+  "GET /api/backups/:backup": "muster backups show <backup>",
+  "GET /api/backups/:backup/archive": "muster backups get <backup>",
   "GET /api/blueprints": "muster blueprints list",
   "POST /api/blueprints/reload": "muster blueprints reload",
   "GET /api/keys": "muster keys list",

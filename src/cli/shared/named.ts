@@ -32,7 +32,7 @@ const isWhole = <A extends object>(item: A | string): item is A => typeof item !
  * @error CommandError none (not found), or several (refused)
  */
 export const only = <A extends { readonly id: string }>(
-  what: "server" | "node" | "key" | "SSH key" | "schedule",
+  what: "server" | "node" | "key" | "SSH key" | "schedule" | "backup",
   text: string,
   all: ReadonlyArray<A>,
   nameOf: (item: A) => string

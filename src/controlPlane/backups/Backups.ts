@@ -34,7 +34,7 @@ const ROWS = 500
 const tooMany = (id: ServerId, count: number) =>
   new LimitReached({
     detail: `server ${id} has ${count} backups`,
-    hint: `Delete some: GET /api/servers/${id}/backups lists them.`,
+    hint: `Delete some: GET /api/backups?server_id=${id} lists them.`,
     limit: MOST,
     resetAfter: RETRY_AFTER
   })

@@ -6,13 +6,13 @@ import { withActions } from "../../../src/dashboard/dom/routeActions.ts"
 import { root, textOf } from "../../support/docs.ts"
 
 /** Routes that no command calls, and the stream of dashboards. */
-const withoutCommand = ["GET /api/mixins", "GET /api/backups", "POST /api/events/tickets"]
+const withoutCommand = ["GET /api/mixins", "POST /api/events/tickets"]
 
 /** The routes that texts of the sources name, outside comments, contracts, and the pages for browsers. */
 const namedRoutes = globSync(
   [
     "src/{app,contract/domain,daemon}/**/*.ts",
-    "src/controlPlane/{audit,blueprints,events,http,keys,nodes,operations,schedules,servers,webhooks}/**/*.ts"
+    "src/controlPlane/{audit,backups,blueprints,events,http,keys,nodes,operations,schedules,servers,webhooks}/**/*.ts"
   ],
   {
     cwd: root
@@ -62,6 +62,10 @@ describe("spec 8: hints of the service", () => {
       ],
       ["Or send force=true: it is deleted.", "Or add `--force`: it is deleted."],
       ["GET /api/operations?server_id=k7f lists them.", "`muster operations list --server k7f` lists them."],
+      [
+        "Delete some: GET /api/backups?server_id=k7f lists them.",
+        "Delete some: `muster backups list --server k7f` lists them."
+      ],
       ["GET /api/servers/:server/other", "GET /api/servers/:server/other"]
     ] as const) {
       assert.strictEqual(withCommands(text), expected)

@@ -1,0 +1,104 @@
+/** Backups on the command line: how they are shown, and which one an argument means. */
+import { Effect } from "effect"
+import { Argument } from "effect/cli"
+import type { Backup, BackupState } from "../../contract/domain/Backup.ts"
+import { CommandError, wrongUsage } from "../shared/failures.ts"
+import { ask } from "../shared/musterClient.ts"
+import { only, serverNamed } from "../shared/named.ts"
+import { type Listing, sizeText, wide } from "../shared/output.ts"
+import type { Color } from "../shared/terminal.ts"
+
+export const backupArgument = Argument.String("backup").pipe(
+  Argument.withDescription(
+    "Id of the backup, the beginning of one, or its name; SERVER:latest is the newest good one of a server, SERVER:NAME one of a server"
+  )
+)
+
+const colors: Readonly<Record<BackupState, Color | undefined>> = {
+  queued: undefined,
+  copying: "yellow",
+  done: "green",
+  failed: "red",
+  deleting: undefined
+}
+
+const bytesText = (bytes: number | undefined): string => (bytes === undefined ? "" : sizeText(bytes))
+
+export const listing: Listing<Backup> = {
+  id: ({ id }) => id,
+  columns: {
+    id: ({ id }) => id,
+    server: ({ server_id, server_name }) => server_name ?? server_id,
+    name: ({ name }) => name ?? "",
+    state: ({ state }) => ({ text: state, color: colors[state] }),
+    begun: ({ created_at }) => created_at,
+    size: ({ size_bytes }) => bytesText(size_bytes),
+    stored: ({ stored_bytes }) => bytesText(stored_bytes),
+    consistency: ({ consistency }) => consistency ?? "",
+    kept: ({ expires_at, pinned }) =>
+      pinned ? "pinned" : expires_at === undefined ? "" : `until ${expires_at}`,
+    "server id": wide(({ server_id }) => server_id),
+    blueprint: wide(({ blueprint_id }) => blueprint_id),
+    labels: wide(({ labels }) =>
+      Object.entries(labels)
+        .map(([name, value]) => `${name}=${value}`)
+        .join(" ")
+    ),
+    node: wide(({ node_id }) => node_id),
+    files: wide(({ files }) => (files === undefined ? "" : String(files))),
+    "changed files": wide(({ changed_files = 0 }) => (changed_files === 0 ? "" : String(changed_files))),
+    sha256: wide(({ sha256 }) => sha256 ?? ""),
+    ended: wide(({ finished_at }) => finished_at ?? ""),
+    operation: wide(({ operation_id }) => operation_id),
+    reason: ({ reason }) => reason ?? ""
+  }
+}
+
+/** Backups of one page of the list. */
+const PAGE = "100"
+
+const LATEST = "latest"
+
+const newestOf = Effect.fnUntraced(function* (server_id: string, server: string) {
+  const [newest] = yield* ask((muster) =>
+    muster.backups.list({ query: { server_id, state: "done", limit: "1" } })
+  )
+  if (newest !== undefined) return newest
+  return yield* new CommandError({
+    status: "notFound",
+    message: `no good backup of ${server}. \`muster backups list --server ${server}\` shows all of them.`
+  })
+})
+
+/** Returns the id of a server that may be deleted: its backups are then found by its id. */
+export const serverIdNamed = (text: string) =>
+  serverNamed(text).pipe(
+    Effect.map(({ id }): string => id),
+    Effect.catchIf(
+      ({ status }) => status === "notFound",
+      () => Effect.succeed(text)
+    )
+  )
+
+/** Returns the backup of an argument. Older ones than the last 100 are found by the id or within their server alone. */
+export const backupNamed = Effect.fnUntraced(function* (text: string) {
+  if (text === LATEST) return yield* wrongUsage("Name the server of the latest backup: SERVER:latest.")
+  const [, server, name = text] = /^([^:]+):(.+)$/.exec(text) ?? []
+  const server_id = server === undefined ? undefined : yield* serverIdNamed(server)
+  if (server !== undefined && server_id !== undefined && name === LATEST)
+    return yield* newestOf(server_id, server)
+  const query = { limit: PAGE, ...(server_id === undefined ? {} : { server_id }) }
+  const all = yield* ask((muster) => muster.backups.list({ query }))
+  return yield* only("backup", name, all, (backup) => backup.name ?? "").pipe(
+    Effect.catchIf(
+      ({ status }) => status === "notFound",
+      () => ask((muster) => muster.backups.get({ params: { backup: name } }))
+    )
+  )
+})
+
+/** The same, for the commands that call a route for one backup. */
+export const askFor =
+  <A, E, R>(call: (backup: Backup["id"]) => Effect.Effect<A, E, R>) =>
+  (text: string) =>
+    Effect.flatMap(backupNamed(text), ({ id }) => call(id))

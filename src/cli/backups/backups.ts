@@ -1,0 +1,137 @@
+/** `muster backups`: backups of the files of servers. Read first: `backupNamed.ts`. */
+import { Console, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { BackupState } from "../../contract/domain/Backup.ts"
+import { command, given, group, limitFlag, severalFlag, textFlag } from "../shared/command.ts"
+import { ask, CommandClient } from "../shared/musterClient.ts"
+import { waitedFor } from "../shared/operation.ts"
+import { objectCommand, outputFlags, printList } from "../shared/output.ts"
+import { confirm, yesFlag } from "../shared/terminal.ts"
+import { sinceFlag } from "../shared/times.ts"
+import { askFor, backupArgument, backupNamed, listing, serverIdNamed } from "./backupNamed.ts"
+import { create } from "./create.ts"
+import { get } from "./get.ts"
+
+const list = command("list", {
+  description: "List backups, newest first, also those of deleted servers",
+  examples: {
+    "muster backups list": "The last 20",
+    "muster backups list --server lobby --state done": "The good ones of a server",
+    "muster backups list --blueprint survival --since 24h -o wide": "The last day of a blueprint"
+  },
+  input: {
+    server: textFlag(
+      "server",
+      "Only those of a server: its id, the beginning of one, or its name; the id of a deleted one"
+    ),
+    blueprint: textFlag("blueprint", "Only those of servers of a blueprint"),
+    label: severalFlag(
+      "label",
+      "Only those whose labels meet a condition, repeatable: team=a, team!=a, team",
+      64
+    ),
+    state: Flag.Literals("state", BackupState.literals).pipe(
+      Flag.withDescription("Only those in a state"),
+      Flag.optional
+    ),
+    since: sinceFlag("Only those that were begun at this time or later"),
+    limit: limitFlag("At most this many backups, 1 to 100; default 20", 20),
+    ...outputFlags
+  },
+  *run({ blueprint, label, limit, server, since, state, ...flags }) {
+    const server_id = yield* Effect.transposeOption(Option.map(server, serverIdNamed))
+    const query = {
+      limit: String(limit),
+      ...(label.length === 0 ? {} : { label }),
+      ...given({ server_id, blueprint_id: blueprint, since, state })
+    }
+    const found = yield* ask((muster) => muster.backups.list({ query }))
+    yield* printList(flags, listing, found, "No backups. `muster backups create` makes one.")
+  }
+})
+
+const show = objectCommand(
+  "show",
+  backupArgument,
+  listing,
+  askFor((backup) => ask((muster) => muster.backups.get({ params: { backup } }))),
+  {
+    description: "Show the state and the figures of a backup",
+    examples: {
+      "muster backups show lobby:latest": "The newest good one of a server",
+      "muster backups show 5hq1 --json": "With all fields"
+    }
+  }
+)
+
+const verify = command("verify", {
+  description:
+    "Read every part of a backup, and compare it with its SHA-256. The command fails with the name of a part that is damaged or missing.",
+  short: "Check a backup",
+  examples: {
+    "muster backups verify lobby:latest": "The newest good one of a server",
+    "muster backups verify 5hq1 && echo good": "In a script"
+  },
+  input: { backup: backupArgument },
+  *run({ backup: text }) {
+    const backup = yield* backupNamed(text)
+    yield* waitedFor(yield* ask((muster) => muster.backups.verify({ params: { backup: backup.id } })))
+  }
+})
+
+const pinning = (name: "pin" | "unpin", pinned: boolean, description: string) =>
+  objectCommand(
+    name,
+    backupArgument,
+    listing,
+    askFor((backup) => ask((muster) => muster.backups.patch({ params: { backup }, payload: { pinned } }))),
+    {
+      description,
+      examples: {
+        [`muster backups ${name} lobby:latest`]: "The newest good one of a server",
+        [`muster backups ${name} 5hq1 --json`]: "With the backup as JSON"
+      }
+    }
+  )
+
+const NAMED = 5
+
+const remove = command("delete", {
+  description: "Delete backups, pinned ones, too. A node that is away removes the files later.",
+  short: "Delete backups",
+  examples: {
+    "muster backups delete 5hq1": "Asks first",
+    'muster backups delete lobby:"before the event" 7xk2 --yes': "Without a question"
+  },
+  input: { backup: backupArgument.pipe(Argument.atLeast(1)), yes: yesFlag },
+  *run({ backup: texts, yes }) {
+    const found = yield* Effect.forEach(texts, backupNamed)
+    const shown = found
+      .slice(0, NAMED)
+      .map(
+        ({ created_at, id, server_id, server_name }) => `${id} of ${server_name ?? server_id}, ${created_at}`
+      )
+    const more = found.length > NAMED ? `; and ${found.length - NAMED} more` : ""
+    yield* confirm(`Delete ${shown.join("; ")}${more}?`, yes)
+    for (const { id } of found) {
+      yield* ask((muster) => muster.backups.remove({ params: { backup: id } }))
+      yield* Console.log(`${id} is deleted`)
+    }
+  }
+})
+
+export const backups = group("backups", {
+  short: "Back up the files of servers",
+  description:
+    "Make, list, check, download and delete backups of the files of servers. Backups stay when their server is deleted.",
+  subcommands: [
+    create,
+    list,
+    show,
+    verify,
+    get,
+    pinning("pin", true, "Pin a backup, so that it stays when it expires"),
+    pinning("unpin", false, "Unpin a backup; it is deleted when it expires"),
+    remove
+  ]
+}).pipe(Command.provide(CommandClient))

@@ -1,0 +1,172 @@
+import { execFileSync } from "node:child_process"
+import { createHash } from "node:crypto"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { createServer, type ServerResponse } from "node:http"
+import { join } from "node:path"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { scene } from "../controlPlane/http/support/files.ts"
+import { options, service } from "../controlPlane/http/support/http.ts"
+import { muster } from "../support/command.ts"
+import { expectStatus } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { done, refused, run } from "./support.ts"
+
+/** A server with a file and a name of its own. */
+const world = Effect.fnUntraced(function* (name: string) {
+  const { api, files, id } = yield* scene("embedded")
+  yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body: { name } })
+  assert.strictEqual((yield* files.put("/world/level.dat", "level")).status, 201)
+  return { api, files, id }
+})
+
+layer(service(), options)("muster backups", (it) => {
+  describe("spec 8, 12: backups", () => {
+    it.effect("create waits for the backup and prints it; list, show, verify, pin and delete find it", () =>
+      Effect.gen(function* () {
+        const { api, id: server } = yield* world("kept")
+        const made = yield* done(
+          ...["backups", "create", "kept", "--name", "before the event", "--label", "tier=gold"],
+          ...["--expires", "7d"]
+        )
+        assert.match(made, /^state: +done$/m)
+        assert.match(made, /^consistency: +stopped$/m)
+        assert.match(made, /^kept: +until \S+Z$/m)
+        const id = yield* done("backups", "list", "--server", "kept", "-o", "id")
+        const shown = JSON.parse(yield* done("backups", "show", "kept:latest", "--json"))
+        assert.deepInclude(shown, { id, server_id: server, labels: { tier: "gold" } })
+        for (const text of [
+          id,
+          id.slice(0, 8),
+          "before the event",
+          "kept:before the event",
+          `${server}:latest`
+        ])
+          assert.strictEqual(yield* done("backups", "show", text, "-o", "id"), id)
+        assert.strictEqual(
+          yield* done("backups", "list", "--label", "tier=gold", "--since", "1h", "-o", "id"),
+          id
+        )
+        assert.strictEqual(
+          yield* done("backups", "list", "--server", "kept", "--state", "failed", "-o", "id"),
+          ""
+        )
+        assert.match(yield* done("backups", "verify", id), /^backup\.verify is done: /)
+        assert.match(yield* done("backups", "pin", "kept:latest"), /^kept: +pinned$/m)
+        assert.match(yield* done("backups", "unpin", id), /^kept: +until \S+Z$/m)
+        assert.include(yield* refused(64, "backups", "delete", id), `Delete ${id} of kept, `)
+        assert.strictEqual(yield* done("backups", "delete", "kept:latest", "--yes"), `${id} is deleted`)
+        yield* expectStatus(api, 404, "GET", `/api/backups/${id}`)
+        assert.include(yield* refused(3, "backups", "show", id), "`muster backups list` lists what exists.")
+      })
+    )
+
+    it.effect("create --background prints the backup before it is done", () =>
+      Effect.gen(function* () {
+        const { id: server } = yield* world("busy")
+        const id = yield* done("backups", "create", "busy", "--background", "-o", "id")
+        const { operation_id } = JSON.parse(yield* done("backups", "show", id, "--json"))
+        yield* done("operations", "wait", operation_id)
+        assert.strictEqual(yield* done("backups", "show", `${server}:latest`, "-o", "id"), id)
+      })
+    )
+
+    it.effect("the latest backup is of a server, and must be good", () =>
+      Effect.gen(function* () {
+        yield* world("bare")
+        assert.include(yield* refused(64, "backups", "show", "latest"), "SERVER:latest")
+        assert.include(
+          yield* refused(3, "backups", "get", "bare:latest"),
+          "no good backup of bare. `muster backups list --server bare` shows all of them."
+        )
+      })
+    )
+
+    it.effect(
+      "get writes the whole archive into a folder, a file or standard output, also of a deleted server",
+      () =>
+        Effect.gen(function* () {
+          const { api, id: server } = yield* world("gone")
+          const id = yield* done("backups", "create", "gone", "-o", "id")
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${server}`)
+          const folder = yield* temporaryFolder
+          const { sha256 } = JSON.parse(yield* done("backups", "show", `${server}:latest`, "--json"))
+          const names = [join(folder, `${server}-${id}.tar.zst`), join(folder, "world.tar.zst")]
+          yield* done("backups", "get", id, folder)
+          assert.include(
+            yield* done("backups", "get", id, names[1] ?? ""),
+            `world.tar.zst has the backup ${id} (`
+          )
+          for (const name of names)
+            assert.strictEqual(createHash("sha256").update(readFileSync(name)).digest("hex"), sha256)
+          execFileSync("tar", ["--zstd", "-xf", names[0] ?? "", "-C", folder])
+          assert.strictEqual(readFileSync(join(folder, "world/level.dat"), "utf8"), "level")
+          const { code } = yield* run("backups", "get", id, "-")
+          assert.strictEqual(code, 0)
+        })
+    )
+  })
+})
+
+/** A service whose backup has other bytes than its digest says, and whose connection may break. */
+const damagedService = (bytes: Buffer, announced: number) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly url: string; readonly close: () => void }>((resume) => {
+      const backup = {
+        ...{
+          id: "5hq1r0p9v2m8d4kx",
+          server_id: "k7f3m1x9q2ab",
+          blueprint_id: "b",
+          labels: {},
+          state: "done"
+        },
+        ...{ kind: "full", target: "node", node_id: "n", operation_id: "o", files: 1, changed_files: 0 },
+        ...{ size_bytes: 5, stored_bytes: announced, sha256: "0".repeat(64), consistency: "stopped" },
+        ...{ pinned: false, created_at: "2026-01-31T12:00:00.000Z" }
+      }
+      const json = (response: ServerResponse, value: unknown) =>
+        response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(value))
+      const server = createServer((request, response) => {
+        if (request.url?.endsWith("/archive") !== true)
+          return json(response, request.url?.includes(backup.id) === true ? backup : [backup])
+        response.writeHead(200, { "content-type": "application/octet-stream", "content-length": announced })
+        return response.write(bytes, () => response.socket?.end())
+      })
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const port = typeof address === "object" && address !== null ? address.port : 0
+        resume(
+          Effect.succeed({
+            url: `http://127.0.0.1:${port}`,
+            close: () => {
+              server.closeAllConnections()
+              server.close()
+            }
+          })
+        )
+      })
+    }),
+    ({ close }) => Effect.sync(close)
+  )
+
+describe("spec 12.3: a download that is not the backup", () => {
+  it.live.each([
+    ["other bytes", 5, "the SHA-256 of the download is "],
+    ["a broken connection", 50, "cannot be reached"]
+  ] as const)(
+    "%s: the command fails, the earlier file stays, and no part of the download",
+    ([, announced, why]) =>
+      Effect.gen(function* () {
+        const { url } = yield* damagedService(Buffer.from("other"), announced)
+        const folder = yield* temporaryFolder
+        const { code, stderr } = yield* muster(["backups", "get", "5hq1", join(folder, "a.tar.zst")], {
+          MUSTER_URL: url,
+          MUSTER_API_KEY: "x"
+        })
+        assert.notStrictEqual(code, 0)
+        assert.include(stderr, why)
+        assert.deepStrictEqual(readdirSync(folder), [])
+        assert.isFalse(existsSync(join(folder, "a.tar.zst")))
+      }).pipe(Effect.scoped)
+  )
+})
