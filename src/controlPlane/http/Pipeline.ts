@@ -140,7 +140,7 @@ const beginAudit = (
     id: params[kind],
     success: status,
     actor: { key_id, name, scope },
-    isShareable: right === "read" || right === "browse",
+    isShareable: right === "read" || right === "browse" || action.endsWith(".read"),
     ...(kind === "server" ? { nameOf } : {})
   })
 }

@@ -72,6 +72,8 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
           const { bytes, text } = yield* fileIn(api, backup.id, "world/level.dat")
           assert.strictEqual(text, "level")
           assert.strictEqual(bytes, backup.stored_bytes)
+          const { ticket } = (yield* expectStatus(api, 201, "POST", "/api/events/tickets")).json
+          yield* expectStatus(api, 200, "GET", `${path}/archive?ticket=${ticket}`, { key: null })
           const verified = yield* expectStatus(api, 202, "POST", `${path}/verify`, { headers: waiting(api) })
           assert.deepInclude(verified.json, { kind: "backup.verify", state: "done" })
           const body = { name: null, labels: { kept: "yes" }, pinned: true, expires_in: 3600 }
