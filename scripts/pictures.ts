@@ -78,6 +78,11 @@ Effect.gen(function* () {
   yield* commands(api, first, "help", "say Welcome to survival", "list")
   for (const [path, text] of Object.entries(files))
     yield* api.request("PUT", `/api/servers/${first}/files/content?path=${path}`, { raw: text })
+  for (const body of [{ name: "before 1.21", pinned: true }, {}, { name: "nightly", expires_in: 604_800 }])
+    yield* expectStatus(api, 202, "POST", `/api/servers/${first}/backups`, {
+      body,
+      headers: { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+    })
   const browser = yield* Effect.acquireRelease(
     step(() =>
       launcher.launch({
@@ -111,5 +116,8 @@ Effect.gen(function* () {
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#files/plugins/shop/config.yml`))
     yield* step(() => page.getByLabel("Contents of config.yml").getByText("currency").waitFor())
     if (scheme === "light") yield* take(page, "files.png")
+    yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#backups`))
+    yield* step(() => page.getByText("nightly").waitFor())
+    if (scheme === "light") yield* take(page, "backups.png")
   }
 }).pipe(Effect.scoped, NodeRuntime.runMain)

@@ -24,6 +24,7 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   [`/dashboard/servers/${id}`, "got hello there"],
   [`/dashboard/servers/${id}#files`, "server.sh"],
   [`/dashboard/servers/${id}#files/server.sh`, "Download"],
+  [`/dashboard/servers/${id}#backups`, "before the event"],
   [`/dashboard/servers/${id}#changes`, "Environment variables"],
   [`/dashboard/servers/${id}#installation`, "Make the files of the server"],
   [`/dashboard/servers/${id}#crashes`, "exit code 3"],
@@ -62,6 +63,10 @@ describe.runIf(chromium !== undefined)(`dashboard: pages${chromiumNote}`, () => 
       const { json: webhook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         // No process listens there.
         body: { url: "http://127.0.0.1:27399/hook", topics: ["status"] }
+      })
+      yield* expectStatus(api, 202, "POST", `/api/servers/${id}/backups`, {
+        body: { name: "before the event", pinned: true },
+        headers: { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
       })
       yield* powered(api, id, "restart")
       yield* eventually(

@@ -5,6 +5,7 @@ import { classes, type View } from "../dom/el.ts"
 import { ago, counted } from "../dom/format.ts"
 import { icon } from "../dom/icons.tsx"
 import { serverLink } from "../parts/eventList.tsx"
+import { operationBar } from "../parts/operationBar.tsx"
 import { action, status } from "../parts/parts.tsx"
 import {
   cancelling,
@@ -12,6 +13,7 @@ import {
   figuresOf,
   isUnfinished,
   operations,
+  rightOf,
   titleOf
 } from "../state/operations.ts"
 import { nameOf } from "../state/servers.ts"
@@ -24,17 +26,7 @@ const colours = {
   cancelled: "offline"
 } as const
 
-const bar = (operation: Operation): View => {
-  const { done = 0, total = 0 } = operation.progress ?? {}
-  const label = `${titleOf(operation)}: ${figuresOf(operation)}`
-  return total === 0 ? (
-    <progress aria-label={label} />
-  ) : (
-    <progress aria-label={label} value={done} max={total} />
-  )
-}
-
-const row = (operation: Operation, mayCancel: boolean): View => {
+const row = (operation: Operation): View => {
   const { created_at, id, reason, server_id, state } = operation
   const name = nameOf(server_id)
   const isCancelling = cancelling.value.has(id)
@@ -46,11 +38,11 @@ const row = (operation: Operation, mayCancel: boolean): View => {
         <span class="grow" />
         {status(state, colours[state])}
       </div>
-      {isUnfinished(operation) && bar(operation)}
+      {isUnfinished(operation) && operationBar(operation)}
       <div class="across muted small">
         <span>{figuresOf(operation)}</span>
         <span class="grow" />
-        {isUnfinished(operation) && mayCancel ? (
+        {isUnfinished(operation) && whyNot(rightOf(operation)) === undefined ? (
           <button
             type="button"
             class="link"
@@ -86,7 +78,7 @@ export const OperationTray = (): View | null => {
     document.addEventListener("pointerdown", outside)
     return () => document.removeEventListener("pointerdown", outside)
   }, [isOpen])
-  if (whyNot("browse") !== undefined) return null
+  if (whyNot("browse") !== undefined && whyNot("backups") !== undefined) return null
   const close = () => {
     setOpen(false)
     root.current?.querySelector<HTMLButtonElement>("[aria-expanded]")?.focus()
@@ -126,7 +118,7 @@ export const OperationTray = (): View | null => {
             <p class="muted">No operation in the last day.</p>
           ) : (
             <ul class="tray-rows" tabIndex={0} aria-label="Newest first">
-              {all.map((operation) => row(operation, whyNot("files") === undefined))}
+              {all.map(row)}
             </ul>
           )}
         </section>

@@ -1,6 +1,7 @@
 import type { View } from "./el.ts"
 
 const paths = {
+  archive: "M2.5 3h11v3h-11zM3.5 6v7h9V6M6.5 8.8h3",
   check: "M3.5 8.5l3 3 6-7",
   clock: "M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2zM8 4.8V8l2.4 1.6",
   close: "M4 4l8 8M12 4l-8 8",

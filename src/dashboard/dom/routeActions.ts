@@ -1,6 +1,9 @@
 /** Parts of pages in place of the routes that messages of the service name: its hints are for callers of the API. */
 
 const actions: Readonly<Record<string, string>> = {
+  "GET /api/backups": "the tab Backups of the server",
+  "GET /api/backups/:backup": "the tab Backups of its server",
+  "GET /api/backups/:backup/archive": "Download, in the tab Backups",
   "GET /api/nodes": "the page Nodes",
   "GET /api/nodes/:node": "the page Nodes",
   "PATCH /api/nodes/:node/drained": "End the drain, on the page Nodes",
@@ -22,7 +25,7 @@ const actions: Readonly<Record<string, string>> = {
 }
 
 const longestFirst = Object.keys(actions).toSorted((one, other) => other.length - one.length)
-const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?q=[a-z0-9]+)?`, "g")
+const named = new RegExp(`(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(?:q|server_id)=[a-z0-9]+)?`, "g")
 
 /** Returns a message with the parts of pages that do what its routes and parameters do. */
 export const withActions = (message: string): string =>

@@ -13,7 +13,7 @@ const HISTORY = 1200
 /** Longest wait of changes while the page is hidden, in milliseconds. */
 const HIDDEN = 1000
 
-const TOPICS = "topics=status,crash,deleted,install,expiring,problem,operation&include=server,time"
+const TOPICS = "topics=status,crash,deleted,install,expiring,problem,operation,backup&include=server,time"
 
 export const MOST_EVENTS = 500
 
@@ -95,10 +95,11 @@ const apply = (event: ServerEvent): void => {
   else if (event.Topic === "status") readLater(server_id)
 }
 
-/** Whether the feed shows an event: no progress, and not the first start, which has its statuses. */
+/** Whether the feed shows an event: no progress, no backup, which has its operation, and not the first start, which has its statuses. */
 const isForPeople = (event: ServerEvent): boolean =>
-  (event.Topic !== "install" && event.Topic !== "operation") ||
-  (event.Cursor !== undefined && (event.Topic === "operation" || event.Data.payload.step !== "start"))
+  event.Topic !== "backup" &&
+  ((event.Topic !== "install" && event.Topic !== "operation") ||
+    (event.Cursor !== undefined && (event.Topic === "operation" || event.Data.payload.step !== "start")))
 
 /** Applies the changes that wait, once a frame. */
 const flush = (): void => {

@@ -1,7 +1,7 @@
 /** The operations that the key may see, and their changes (spec 11). Those that have ended stay for a day. */
 import { effect, signal } from "@preact/signals"
 import { get, request, segment } from "../api/http.ts"
-import type { Operation } from "../api/types.ts"
+import type { Operation, Right } from "../api/types.ts"
 import { bytes, count } from "../dom/format.ts"
 import { connection, onEvent } from "./live.ts"
 import { announce, failed } from "./notices.ts"
@@ -24,6 +24,9 @@ const titles: Readonly<Record<string, string>> = {
 }
 
 export const titleOf = ({ kind }: Operation): string => titles[kind] ?? kind
+
+/** Returns the right that cancels an operation (spec 11.3). */
+export const rightOf = ({ kind }: Operation): Right => (kind.startsWith("backup.") ? "backups" : "files")
 
 export const isUnfinished = ({ state }: Operation): boolean => state === "queued" || state === "running"
 

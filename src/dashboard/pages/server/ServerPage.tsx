@@ -25,6 +25,7 @@ import { feed, onEvent } from "../../state/live.ts"
 import { addressOf, follow, go, type Place, showTitle } from "../../state/router.ts"
 import { addressText, crashOf, failureText, problemText, rowOf, titleOf } from "../../state/rows.ts"
 import { changed, put, rows } from "../../state/servers.ts"
+import { BackupList } from "../backups/BackupList.tsx"
 import { Files } from "../files/Files.tsx"
 import { Changes } from "./Changes.tsx"
 import { Console } from "./Console.tsx"
@@ -73,15 +74,22 @@ const useDetail = (id: string): Detail => {
   return { reading, reload }
 }
 
-const allTabs = ["console", "files", "changes", "installation", "crashes", "events"] as const
+const allTabs = ["console", "files", "backups", "changes", "installation", "crashes", "events"] as const
 type Tab = (typeof allTabs)[number]
 
+/** The rights without which a key has no such tab. */
+const rights: Partial<Record<Tab, Right>> = { files: "browse", backups: "backups" }
+
 const tabsOfKey = (): ReadonlyArray<Tab> =>
-  allTabs.filter((tab) => tab !== "files" || whyNot("browse") === undefined)
+  allTabs.filter((tab) => {
+    const right = rights[tab]
+    return right === undefined || whyNot(right) === undefined
+  })
 
 const names: Readonly<Record<Tab, string>> = {
   console: "Console",
   files: "Files",
+  backups: "Backups",
   changes: "Changes",
   installation: "Installation",
   crashes: "Crashes",
@@ -208,6 +216,8 @@ const panelOf = (tab: Tab, server: Server, place: Place, reload: () => void): Vi
   switch (tab) {
     case "files":
       return <Files id={server.id} path={place.path} line={place.line} />
+    case "backups":
+      return <BackupList key={server.id} id={server.id} server={server} />
     case "console":
       return <Console id={server.id} status={server.status ?? "unknown"} />
     case "changes":
@@ -225,9 +235,13 @@ const panelOf = (tab: Tab, server: Server, place: Place, reload: () => void): Vi
   }
 }
 
-/** The traces of a deleted server: its crashes, and the requests that changed it. */
+/** The traces of a deleted server: its backups, its crashes, and the requests that changed it. */
 const Remains = ({ id }: { readonly id: string }): View => (
   <div class="stack remains">
+    {whyNot("backups") === undefined && [
+      <h2 key="backups">Backups</h2>,
+      <BackupList key="backup-list" id={id} />
+    ]}
     <h2>Crashes</h2>
     <Crashes id={id} again={0} />
     {isAdmin() && [<h2 key="title">Audit log</h2>, <AuditList key="list" object={id} />]}

@@ -1,0 +1,126 @@
+/** What can be done with backups (spec 12.1), and the dialogs that ask for it. */
+import { useState } from "preact/hooks"
+import { post, request, segment } from "../../api/http.ts"
+import { whyNot } from "../../api/session.ts"
+import type { Backup, Operation, Server } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { dateTime } from "../../dom/format.ts"
+import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { checkField, field, useForm } from "../../parts/form.tsx"
+import type { MenuItem } from "../../parts/Menu.tsx"
+import { done, failed, tell } from "../../state/notices.ts"
+import { ended } from "../../state/operations.ts"
+import { storeAddress } from "../files/download.ts"
+
+/** The name of a backup for people; one without a name has its time. */
+export const titleOf = ({ created_at, name }: Backup): string => name ?? dateTime(created_at)
+
+const pathOf = ({ id }: Backup): string => `/api/backups/${segment(id)}`
+
+export const download = (backup: Backup): Promise<void> =>
+  storeAddress((ticket) => `${pathOf(backup)}/archive${ticket === undefined ? "" : `?ticket=${ticket}`}`)
+
+const verify = async (backup: Backup): Promise<void> => {
+  const begun = await post<Operation>(`${pathOf(backup)}/verify`)
+  if (!begun.ok) return failed(`Not checked: ${titleOf(backup)}`, begun)
+  done("The check has begun", "Operations, at the top of the page, has its progress.")
+  const { reason = "It was cancelled.", state } = await ended(begun.body)
+  if (state === "done") done(`Checked: ${titleOf(backup)}`, "Every part is as it was stored.")
+  else failed(`The check has failed: ${titleOf(backup)}`, { detail: reason, hint: "" })
+}
+
+const pin = (backup: Backup, onChanged: () => void): void =>
+  void tell(
+    request("PATCH", pathOf(backup), { body: { pinned: !backup.pinned } }),
+    `${backup.pinned ? "Unpinned" : "Pinned"}: ${titleOf(backup)}`,
+    `${titleOf(backup)} was not ${backup.pinned ? "unpinned" : "pinned"}`
+  ).then(onChanged)
+
+const name = field("text", "name", "Name", "What the backup is for, such as before the event.")
+
+const RenameDialog = (props: { readonly backup: Backup; readonly onChanged: () => void }): View => {
+  const { backup, onChanged } = props
+  const { inputs, texts } = useForm({ name: backup.name ?? "" })
+  const text = (texts.name ?? "").trim()
+  return (
+    <FormDialog<Backup>
+      title="Name of the backup"
+      button="Store"
+      onSubmit={() => request("PATCH", pathOf(backup), { body: { name: text === "" ? null : text } })}
+      onDone={onChanged}
+    >
+      {inputs([name])}
+    </FormDialog>
+  )
+}
+
+const isFinished = ({ state }: Backup): boolean => state === "done" || state === "failed"
+
+export const whyNoDownload = ({ state }: Backup): string | undefined =>
+  state === "done" ? whyNot("backups") : `The backup is ${state}.`
+
+/** The actions on a backup that its row has no button for. */
+export const itemsOf = (backup: Backup, onChanged: () => void): ReadonlyArray<MenuItem> => {
+  const lacks = whyNot("backups")
+  const title = titleOf(backup)
+  return [
+    {
+      text: backup.pinned ? "Unpin" : "Pin",
+      whyNot: lacks,
+      onChoose: () => pin(backup, onChanged)
+    },
+    {
+      text: "Rename…",
+      whyNot: lacks,
+      onChoose: () => openDialog(<RenameDialog backup={backup} onChanged={onChanged} />)
+    },
+    { text: "Check every part", whyNot: whyNoDownload(backup), onChoose: () => void verify(backup) },
+    {
+      text: "Delete…",
+      isDangerous: true,
+      whyNot: isFinished(backup) ? whyNot("restore") : `The backup is ${backup.state}.`,
+      onChoose: () =>
+        confirmRemoval({
+          verb: "Delete",
+          name: title,
+          text: `The backup of ${dateTime(backup.created_at)} is deleted with its files${backup.pinned ? ", although it is pinned" : ""}. This cannot be undone.`,
+          path: pathOf(backup),
+          onEnded: onChanged
+        })
+    }
+  ]
+}
+
+const CreateDialog = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
+  const { onChanged, server } = props
+  const { inputs, texts } = useForm()
+  const [isPinned, setPinned] = useState(false)
+  const text = (texts.name ?? "").trim()
+  return (
+    <FormDialog<Operation>
+      title="Back up the server"
+      button="Back up"
+      onSubmit={() =>
+        request("POST", `/api/servers/${segment(server.id)}/backups`, {
+          body: { ...(text === "" ? {} : { name: text }), ...(isPinned ? { pinned: true } : {}) }
+        })
+      }
+      onDone={(begun) => {
+        void ended(begun)
+        onChanged()
+      }}
+    >
+      {server.status !== "offline" && (
+        <p class="note">
+          The server is up, and may write while its files are read. Stop it first for a backup that is certain
+          to be consistent.
+        </p>
+      )}
+      {inputs([name])}
+      {checkField("Pin it, so that it stays until you delete it", isPinned, () => setPinned(!isPinned))}
+    </FormDialog>
+  )
+}
+
+export const askBackup = (server: Server, onChanged: () => void): void =>
+  openDialog(<CreateDialog server={server} onChanged={onChanged} />)

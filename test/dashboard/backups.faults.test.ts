@@ -1,0 +1,130 @@
+import { execFileSync } from "node:child_process"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Page } from "playwright-core"
+import { keyed } from "../controlPlane/http/support/keyed.ts"
+import { chromium, chromiumNote } from "../support/browser.ts"
+import { Muster } from "../support/Muster.ts"
+import { expectStatus, installed } from "../support/servers.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { assertClean, browser, openPage, shows, slow, step, violationsOf } from "./browser.ts"
+import { games } from "./definitions.ts"
+
+const rowOf = (page: Page, name: string | RegExp) => page.getByRole("row", { name })
+const isWithin = "document.documentElement.scrollWidth === document.documentElement.clientWidth"
+
+/** Chooses an action of the menu of a backup with the keyboard. */
+const choose = Effect.fnUntraced(function* (page: Page, name: string, item: string) {
+  const menu = page.getByRole("button", { name: `Actions on the backup ${name}` })
+  yield* step(() => menu.focus())
+  yield* step(() => page.keyboard.press("Enter"))
+  const chosen = page.getByRole("menuitem", { name: item, exact: true })
+  yield* step(() => chosen.focus())
+  yield* step(() => page.keyboard.press("Enter"))
+})
+
+describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () => {
+  const service = Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:27900-27999" })
+  layer(service, { ...slow, excludeTestServices: true })((it) => {
+    it.effect(
+      "spec 12.1: a backup is made, pinned, checked, downloaded and deleted with the keyboard, on a phone, too",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const launched = yield* browser
+          const server = yield* installed(api, "kept", { name: "lobby" })
+          for (const look of [{}, { dark: true, width: 360 }]) {
+            const opened = yield* openPage(launched, api, `/dashboard/servers/${server}#backups`, look)
+            const { page } = opened
+            const dialog = page.getByRole("dialog")
+            yield* shows(page, "No backup yet")
+            assert.deepStrictEqual(yield* violationsOf(page), [])
+            yield* step(() => page.getByRole("button", { name: "Back up now…" }).focus())
+            yield* step(() => page.keyboard.press("Enter"))
+            yield* step(() => dialog.getByLabel("Name").fill("before the event"))
+            assert.deepStrictEqual(yield* violationsOf(page), [])
+            yield* step(() => page.keyboard.press("Enter"))
+            const row = rowOf(page, /before the event/)
+            yield* step(() => row.getByText("done", { exact: true }).waitFor())
+            yield* step(() => row.getByText("1 file, the server was offline").waitFor())
+            assert.deepStrictEqual(yield* violationsOf(page), [])
+            assert.isTrue(yield* step(() => page.evaluate<boolean>(isWithin)))
+            yield* choose(page, "before the event", "Pin")
+            yield* step(() => row.getByText("pinned", { exact: true }).waitFor())
+            yield* choose(page, "before the event", "Check every part")
+            yield* shows(page, "Checked: before the event")
+            const arrives = page.waitForEvent("download")
+            yield* step(() => row.getByRole("button", { name: "Download" }).click())
+            const download = yield* step(() => arrives)
+            const archive = `${yield* temporaryFolder}/backup.tar.zst`
+            yield* step(() => download.saveAs(archive))
+            const listed = execFileSync("tar", ["--zstd", "-tf", archive], { encoding: "utf8" })
+            assert.include(listed.split("\n"), "./server.sh")
+            yield* choose(page, "before the event", "Rename…")
+            yield* step(() => dialog.getByLabel("Name").fill("after the event"))
+            yield* step(() => page.keyboard.press("Enter"))
+            yield* step(() => rowOf(page, /after the event/).waitFor())
+            yield* choose(page, "after the event", "Delete…")
+            yield* step(() => dialog.getByText(/although it is pinned/).waitFor())
+            yield* step(() => dialog.getByRole("button", { name: "Delete after the event" }).click())
+            yield* shows(page, "No backup yet")
+            yield* assertClean(opened)
+          }
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "spec 12.1: backups of other callers appear by themselves; the page of a deleted server still has them",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const server = yield* installed(api, "kept")
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${server}#backups`)
+          const { page } = opened
+          yield* shows(page, "No backup yet")
+          yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, {
+            body: { name: "nightly" },
+            headers: { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+          })
+          yield* step(() =>
+            rowOf(page, /nightly/)
+              .getByText("done", { exact: true })
+              .waitFor()
+          )
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${server}`)
+          yield* step(() => page.reload())
+          yield* shows(page, "This server does not exist")
+          yield* step(() => rowOf(page, /nightly/).waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "spec 12.1: a key with backups deletes none, and says why; a key without it has no such tab",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const launched = yield* browser
+          const server = yield* installed(api, "kept")
+          yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, {
+            body: { name: "kept one" },
+            headers: { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+          })
+          const { key: keeper } = yield* keyed("Operator", { allow: ["backups"] })
+          const path = `/dashboard/servers/${server}#backups`
+          const { page } = yield* openPage(launched, api, path, { key: keeper })
+          yield* step(() => page.getByRole("button", { name: "Actions on the backup kept one" }).click())
+          yield* step(() => page.getByText("The key “test” lacks the right restore.").first().waitFor())
+          const { key: operator } = yield* keyed("Operator")
+          const { page: other } = yield* openPage(launched, api, path, { key: operator })
+          yield* step(() => other.getByText("Operator").waitFor())
+          yield* step(() => other.getByRole("link", { name: "Changes" }).waitFor())
+          assert.strictEqual(yield* step(() => other.getByRole("link", { name: "Backups" }).count()), 0)
+        }).pipe(Effect.scoped),
+      slow
+    )
+  })
+})
