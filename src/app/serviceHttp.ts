@@ -10,7 +10,7 @@ import { AuditRecorder, ServerNameOf } from "../contract/domain/AuditedRequest.t
 import { Unauthorized } from "../contract/domain/errors.ts"
 import { ServerId } from "../contract/domain/Id.ts"
 import type { SystemInfo } from "../contract/domain/Node.ts"
-import { NodeApi } from "../contract/nodeApi/NodeApi.ts"
+import { ControlPlaneApi } from "../contract/nodeApi/ControlPlaneApi.ts"
 import { AuditLog } from "../controlPlane/audit/AuditLog.ts"
 import { AuditHandlers } from "../controlPlane/audit/http.ts"
 import { BackupsHandlers } from "../controlPlane/backups/http.ts"
@@ -53,9 +53,9 @@ import {
 } from "../controlPlane/pages/publicPages.ts"
 import { SchedulesHandlers } from "../controlPlane/schedules/http.ts"
 import { RevokedNodes } from "../controlPlane/servers/controllers/revokedNodes.ts"
+import { NodeHandlers } from "../controlPlane/servers/gatewayHttp.ts"
 import { ServersHandlers } from "../controlPlane/servers/http.ts"
 import { ServerIndex } from "../controlPlane/servers/list/ServerIndex.ts"
-import { NodeHandlers } from "../controlPlane/servers/nodeHttp.ts"
 import { RolloutsHandlers } from "../controlPlane/servers/rollouts/Rollouts.ts"
 import { SftpHandlers } from "../controlPlane/sftp/http.ts"
 import { SshKeysHandlers } from "../controlPlane/sftp/sshKeysHttp.ts"
@@ -178,7 +178,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
       ]),
       Layer.provide([AuthorizationLayer, ReadableServersLayer, FailuresLayer, WritesLayer])
     ),
-    HttpApiBuilder.layer(NodeApi).pipe(
+    HttpApiBuilder.layer(ControlPlaneApi).pipe(
       Layer.provide(NodeHandlers),
       Layer.provide([AuthorizationLayer, FailuresLayer])
     ),
@@ -190,7 +190,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
     ).pipe(Layer.provide(CachedPages))
   ).pipe(
     withPipeline({
-      declared: [...routesOf(ApplicationApi), ...routesOf(NodeApi)],
+      declared: [...routesOf(ApplicationApi), ...routesOf(ControlPlaneApi)],
       slsClients: true,
       corsOrigins: settings.corsOrigins,
       trustedProxies: settings.trustedProxies,

@@ -45,7 +45,7 @@ export const EventHeaders = {
   )
 }
 
-/** A ticket opens one stream until `expires_at` (RFC 3339 UTC), then the same stream again (spec 5.5). */
+/** A ticket opens one stream until `expires_at` (RFC 3339 UTC), then the same stream again (spec 5.7). */
 export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: TimeText }).annotate({
   identifier: "Ticket"
 })

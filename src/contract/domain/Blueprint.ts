@@ -5,7 +5,7 @@ import { FileRules } from "./Files.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
 import { TimeText } from "./nowText.ts"
-import { RunPriority, RunRule } from "./Run.ts"
+import { RunPriority, RunRule } from "./RunRule.ts"
 import { StopTimeout } from "./Software.ts"
 import { inUnit } from "./units.ts"
 

@@ -2,7 +2,7 @@
 import { Schema } from "effect"
 import { cleanText, ExitCode, NodeText, NodeTime } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
-import { RestartState } from "./Run.ts"
+import { RestartState } from "./RunRule.ts"
 
 export const CRASH_LINES = 200
 

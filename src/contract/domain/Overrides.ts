@@ -5,7 +5,7 @@ import { MOST_VARIABLES } from "./environment.ts"
 import { DefinitionId } from "./Id.ts"
 import { limitFields, MemoryLimitInput } from "./Limits.ts"
 import { optionalInput, optionalInputs } from "./optionalInput.ts"
-import { RunPriority, RunRule } from "./Run.ts"
+import { RunPriority, RunRule } from "./RunRule.ts"
 import { StopTimeout } from "./Software.ts"
 import { nullOr } from "./units.ts"
 

@@ -7,7 +7,7 @@ import { ServerStatus } from "./ServerStatus.ts"
 
 const MAX_IDS = 10_000
 
-/** The servers of a bulk action: all conditions must hold, and there is at least one (spec 3.12). */
+/** The servers of a bulk action: all conditions must hold, and there is at least one (spec 3.13). */
 export const Selector = Schema.Struct({
   blueprint_id: optionalInput(Schema.String),
   node_id: optionalInput(NodeId),

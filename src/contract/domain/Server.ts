@@ -9,7 +9,7 @@ import { NodeCount, NodeShare, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { Overrides } from "./Overrides.ts"
 import { Problem, ShownProblem } from "./Problem.ts"
-import { RestartState, RunState, RunView } from "./Run.ts"
+import { RestartState, RunState, RunView } from "./RunRule.ts"
 import { ServerDefinition } from "./ServerDefinition.ts"
 import { ServerStatus } from "./ServerStatus.ts"
 

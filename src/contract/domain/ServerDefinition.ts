@@ -5,7 +5,7 @@ import { ConfigPatches } from "./ConfigPatch.ts"
 import { FileRules } from "./Files.ts"
 import { Limits } from "./Limits.ts"
 import { RuntimeKind } from "./Node.ts"
-import { RunPriority, RunRule } from "./Run.ts"
+import { RunPriority, RunRule } from "./RunRule.ts"
 import { DEFAULT_STOP_TIMEOUT, InstallScript, ProcessConfiguration } from "./Software.ts"
 
 /** The definition of one server, resolved at creation and kept, so that no reload changes a server (spec 4). */

@@ -11,7 +11,7 @@ import { ServerStatus } from "./ServerStatus.ts"
 
 /** The topics of every stream (spec 5.1). */
 const DefaultTopic = Schema.Literals(["status", "crash", "deleted"])
-/** The topics that a stream has only if `topics` names them (spec 3.11). */
+/** The topics that a stream has only if `topics` names them (spec 5.1). */
 const OptInTopic = Schema.Literals([
   "install",
   "stats",

@@ -1,6 +1,6 @@
 /** Changes the overrides of an existing server (spec 3.12). */
 import { Effect, Option, Result, Schema } from "effect"
-import { differences } from "../../contract/domain/definitionChanges.ts"
+import { differences } from "../../contract/domain/compareDefinitions.ts"
 import { Conflict, InvalidRequest, type NotFound } from "../../contract/domain/errors.ts"
 import { assign, at, isObject, own, type Path, type Value } from "../../contract/domain/json.ts"
 import { configBound, Overrides, type OverridesChange } from "../../contract/domain/Overrides.ts"

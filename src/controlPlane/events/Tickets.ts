@@ -185,7 +185,7 @@ const make = Effect.fnUntraced(function* (options: TicketOptions) {
 
 /**
  * Tickets open one stream each, for browsers, which cannot set headers (spec 5), and again on any replica until 60 s
- * after it broke, which ends the earlier connection (spec 5.5). Replicas renew leases of open tickets.
+ * after it broke, which ends the earlier connection (spec 5.7). Replicas renew leases of open tickets.
  */
 export class Tickets extends Context.Service<Tickets, Effect.Success<ReturnType<typeof make>>>()(
   "muster/events/Tickets"

@@ -9,7 +9,7 @@ import {
 import type { NodeId, ServerId } from "../../contract/domain/Id.ts"
 import { LIVE, type Report } from "../../contract/domain/NodeMessages.ts"
 import { cleanText, timeOfEvent } from "../../contract/domain/NodeText.ts"
-import { isRestartPending } from "../../contract/domain/Run.ts"
+import { isRestartPending } from "../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import {
   ControlPlane,

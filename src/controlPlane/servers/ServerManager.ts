@@ -26,7 +26,7 @@ import { followReservations } from "./list/reservations.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { has, type Include, withStats } from "./list/summary.ts"
 import { makeManagement } from "./management.ts"
-import { makeRedefining } from "./redefining.ts"
+import { makeRedefining } from "./patchAndUpgrade.ts"
 import type { NodeCallError } from "./state/nodeCalls.ts"
 import { makeRemove } from "./state/removal.ts"
 import { makeStatsOf } from "./stats.ts"
@@ -60,7 +60,7 @@ const makeCrashes = Effect.gen(function* () {
   }
 })
 
-/** Creates, lists and manages servers (spec 3). Reads touch memory only. */
+/** Creates, lists and manages servers (spec 3). Reads of servers touch memory only. */
 export class ServerManager extends Context.Service<ServerManager>()("muster/servers/ServerManager", {
   make: Effect.gen(function* () {
     const index = yield* ServerIndex
@@ -95,7 +95,7 @@ export class ServerManager extends Context.Service<ServerManager>()("muster/serv
           hint: "Send more characters of the id."
         })
       }),
-      /** Waits until a server is in a state (spec 3.6). @error Conflict the server cannot reach it */
+      /** Waits until a server is in a state (spec 3.8). @error Conflict the server cannot reach it */
       waitFor: yield* makeWaitFor,
       counts: index.counts,
       /** Number of servers that wait for their nodes to start them. */
@@ -138,7 +138,7 @@ export type BulkFailure =
 const named = (ids: ReadonlyArray<ServerId>) => ({ filter: { labels: [], ids: new Set(ids) } })
 
 /**
- * Acts on selected servers, each with its outcome (spec 3.12): 404 outside the key's limits, 401 without a valid key.
+ * Acts on selected servers, each with its outcome (spec 3.13): 404 outside the key's limits, 401 without a valid key.
  */
 export const makeBulk = Effect.gen(function* () {
   const servers = yield* ServerManager

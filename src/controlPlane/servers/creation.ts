@@ -26,7 +26,7 @@ import { ServerIndex } from "./list/ServerIndex.ts"
 import { plain, summaryOf } from "./list/summary.ts"
 import { CreationPriority } from "./state/CreationPriority.ts"
 import { creationRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
-import { makeQuotaUsage, type QuotaUse } from "./state/quotaRules.ts"
+import { makeQuotaUsage, type QuotaClaim } from "./state/quotaRules.ts"
 
 /** A request to create a server. `body_hash` is the SHA-256 of its body in hex. */
 export interface CreateRequest {
@@ -76,7 +76,7 @@ const makePreparation = Effect.gen(function* () {
   const checkOverrides = yield* makeOverridesCheck
 
   /** Refuses a creation that is beyond a quota already. The write decides. */
-  const checkQuotas = (quotas: QuotaUse["quotas"], definition: ServerDefinition) => {
+  const checkQuotas = (quotas: QuotaClaim["quotas"], definition: ServerDefinition) => {
     if (quotas.length === 0) return Effect.void
     const one = { quotas, record: { definition } }
     return Effect.flatMap(

@@ -10,13 +10,13 @@ import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/Idempoten
 import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
-import { availableCapacity, makeQuotaUsage, type QuotaUse } from "./state/quotaRules.ts"
+import { availableCapacity, makeQuotaUsage, type QuotaClaim } from "./state/quotaRules.ts"
 
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
 
 /** A creation whose server has a node and ports. `body` is the response to its caller. */
-export interface Placed extends QuotaUse {
+export interface Placed extends QuotaClaim {
   readonly record: ServerRecord
   readonly body: string
   readonly placement: PlacementRequest

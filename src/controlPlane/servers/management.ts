@@ -6,7 +6,7 @@ import { withProgress } from "../../contract/domain/InstallState.ts"
 import { isUnderway } from "../../contract/domain/Migration.ts"
 import type { InstallReport, PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { ConsolePage } from "../../contract/domain/Pagination.ts"
-import { isRestartPending } from "../../contract/domain/Run.ts"
+import { isRestartPending } from "../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
 import { isUp, type ServerStatus } from "../../contract/domain/ServerStatus.ts"
@@ -71,7 +71,7 @@ const checkWait = (
     : Effect.void
 }
 
-/** Carries out power actions (spec 3.5). */
+/** Carries out power actions (spec 3.9). */
 const makePower = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle

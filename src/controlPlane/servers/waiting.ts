@@ -3,7 +3,7 @@ import type { CrashSummary } from "../../contract/domain/CrashRecord.ts"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { installFailure } from "../../contract/domain/InstallState.ts"
-import { isRestartPending } from "../../contract/domain/Run.ts"
+import { isRestartPending } from "../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { StreamShutdown } from "../events/OpenStreams.ts"
@@ -12,7 +12,7 @@ import { ServerIndex } from "./list/ServerIndex.ts"
 import { isQueued, type ListedServer } from "./list/summary.ts"
 import { ServerLifecycle } from "./state/ServerLifecycle.ts"
 
-/** The states that a caller can wait for (spec 3.6). */
+/** The states that a caller can wait for (spec 3.8). */
 export type WaitTarget = "running" | "offline" | "installed"
 
 const isReached = ({ install, status }: ServerRecord, target: WaitTarget): boolean =>

@@ -1,7 +1,7 @@
 import { createHmac, randomBytes } from "node:crypto"
 import { ByteSize, Clock, Context, Duration, Effect, Option, Schema } from "effect"
 import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
-import { whyNoAnswer } from "../../contract/api/transport.ts"
+import { whyNoAnswer } from "../../contract/api/noAnswer.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { WebhookRecord } from "../store/repos/WebhookRepo.ts"

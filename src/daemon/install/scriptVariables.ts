@@ -1,7 +1,7 @@
 /** The server variables that an install script reads, and with them the identity of its base (spec 4.6). Pure. */
 import { createHash } from "node:crypto"
 import { Result } from "effect"
-import { scriptHash } from "../../contract/domain/definitionChanges.ts"
+import { scriptHash } from "../../contract/domain/compareDefinitions.ts"
 import { isOfDaemon, upperCased } from "../../contract/domain/environment.ts"
 import { memoryLimitMib } from "../../contract/domain/Limits.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"

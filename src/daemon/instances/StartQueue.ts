@@ -1,6 +1,6 @@
 import { Clock, Deferred, Effect, Exit, Latch, type Scope } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import { byTurn } from "../../contract/domain/Run.ts"
+import { byTurn } from "../../contract/domain/RunRule.ts"
 import type { Instance } from "./Instance.ts"
 import { canStartInTurn } from "./powerDecision.ts"
 

@@ -1,7 +1,7 @@
 /** The changes of an instance, which run one at a time. */
 import { Clock, Effect } from "effect"
 import { DEFAULT_BACKOFF } from "../../contract/domain/Blueprint.ts"
-import { changesBetween } from "../../contract/domain/definitionChanges.ts"
+import { changesBetween } from "../../contract/domain/compareDefinitions.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"

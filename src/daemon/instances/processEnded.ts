@@ -1,7 +1,7 @@
 import { Clock, Effect } from "effect"
 import { DEFAULT_BACKOFF } from "../../contract/domain/Blueprint.ts"
 import { CRASH_LINES, crashLines } from "../../contract/domain/CrashRecord.ts"
-import { runRuleOf } from "../../contract/domain/Run.ts"
+import { runRuleOf } from "../../contract/domain/RunRule.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
 import { orWarn } from "../disk/fsio.ts"
 import { crashOf, type ProcessExit } from "../runtime/exitReason.ts"

@@ -79,7 +79,7 @@ export const stopMethod = (command: string): { readonly signal: StopSignal } | {
   return { signal: known?.[1] ?? "SIGTERM" }
 }
 
-/** Returns the crash event of an unexpected end (spec 3.5). */
+/** Returns the crash event of an unexpected end (spec 3.18). */
 export const crashOf = (exit: ProcessExit, timed_out: boolean, at: Date): Crash => {
   const timestamp = at.toISOString()
   if (timed_out) return { reason: "start timed out", exit_code: exit.code, timestamp }

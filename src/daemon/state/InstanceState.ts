@@ -1,11 +1,11 @@
 /** The stored state of an instance and its pure changes; `InstanceFile.ts` writes it. Imports `disk` only. */
 import { Schema } from "effect"
 import type { CrashDetails } from "../../contract/domain/CrashRecord.ts"
-import { withImmediate } from "../../contract/domain/definitionChanges.ts"
+import { withImmediate } from "../../contract/domain/compareDefinitions.ts"
 import { InstallState, withoutSteps } from "../../contract/domain/InstallState.ts"
 import { type DaemonServer, type HeldServer, Report, ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { Problem, problemAfter } from "../../contract/domain/Problem.ts"
-import { type RestartState, type RunReport, runRuleOf } from "../../contract/domain/Run.ts"
+import { type RestartState, type RunReport, runRuleOf } from "../../contract/domain/RunRule.ts"
 import type { Crash } from "../../contract/domain/ServerEvent.ts"
 import { isUp, ServerStatus } from "../../contract/domain/ServerStatus.ts"
 

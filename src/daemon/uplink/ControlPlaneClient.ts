@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from "node:crypto"
 import { ByteSize, Context, Duration, Effect, Layer, type Redacted, Stream } from "effect"
 import { HttpClient, HttpClientError, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
-import { undecodableFails } from "../../contract/api/transport.ts"
+import { undecodableFails } from "../../contract/api/noAnswer.ts"
 import type { NodeId, ServerId } from "../../contract/domain/Id.ts"
 import type { Report, ReportsAnswer } from "../../contract/domain/NodeMessages.ts"
 import { baseUrlOf } from "../../contract/domain/transport.ts"
@@ -12,7 +12,7 @@ import {
   ControlPlaneUnavailable,
   RegistrationRequired
 } from "../../contract/nodeApi/ControlPlane.ts"
-import { NodeApi } from "../../contract/nodeApi/NodeApi.ts"
+import { ControlPlaneApi } from "../../contract/nodeApi/ControlPlaneApi.ts"
 import { type Diagnosis, diagnose, type Failure, type LinkLog, makeLinkLog } from "./diagnosis.ts"
 
 const digest = (text: string) => createHash("sha256").update(text).digest()
@@ -170,7 +170,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
     ControlPlane,
     Effect.gen(function* () {
       const token = yield* NodeToken
-      const { node } = yield* HttpApiClient.make(NodeApi, {
+      const { node } = yield* HttpApiClient.make(ControlPlaneApi, {
         baseUrl: baseUrlOf(options.url),
         transformClient: (client) =>
           requireRequestId(HttpClient.mapRequest(client, HttpClientRequest.bearerToken(options.key)))
@@ -194,7 +194,7 @@ export const ControlPlaneClient = (options: ControlPlaneClientOptions) =>
         boot_id: string,
         reports: ReadonlyArray<Report>
       ): Effect.Effect<Outcomes, ControlPlaneError> =>
-        node.events({ params, payload: { boot_id, reports } }).pipe(
+        node.reports({ params, payload: { boot_id, reports } }).pipe(
           Effect.map((answer) => Effect.succeed(outcomesOf(answer, reports.length))),
           // One report of several may be the reason why the control plane fails, or refuses all of them.
           Effect.catchIf(

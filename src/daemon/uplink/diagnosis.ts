@@ -1,7 +1,7 @@
 /** The meaning of the control plane's failures for a daemon, and their texts. */
 import { Effect, type Schema } from "effect"
 import type { HttpClientError } from "effect/http"
-import { whyNoAnswer } from "../../contract/api/transport.ts"
+import { whyNoAnswer } from "../../contract/api/noAnswer.ts"
 import type {
   BodyTooLarge,
   Conflict,

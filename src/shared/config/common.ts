@@ -34,7 +34,7 @@ export const hosting = {
     "Servers that a node starts at a time after its return: those that were up when it ended, by `priority` and age. Raise it if the host can start more at once."
   ),
   diskCheck: setting("MUSTER_DISK_CHECK", "30", whole(1, 86400)).means(
-    "Seconds between two measurements of the disk that servers with a limit use. Without effect where the file system has project quota. Raise it if measurements load the disk."
+    "Seconds between two measurements of the disk that servers with a limit use. Where the file system has project quota, only logs, temporary and unnamed files are measured. Raise it if measurements load the disk."
   ),
   diskReserve: setting("MUSTER_DISK_RESERVE", "1024", whole(0, 1_000_000_000)).means(
     "Free space of a node's disk, in MiB, below which the node stops the servers that have written most of late. At most a twentieth of the disk; 0: no reserve. Raise it if servers can fill the disk within seconds."

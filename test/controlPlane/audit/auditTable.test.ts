@@ -9,7 +9,7 @@ import {
   auditObject,
   CurrentAudit
 } from "../../../src/contract/domain/AuditedRequest.ts"
-import { fieldNames } from "../../../src/contract/domain/definitionChanges.ts"
+import { fieldNames } from "../../../src/contract/domain/compareDefinitions.ts"
 import { auditId } from "../../../src/contract/domain/idBytes.ts"
 import { makeSharedEntries, SINGLE_ENTRIES } from "../../../src/controlPlane/audit/AuditLog.ts"
 import type { AuditQuery } from "../../../src/controlPlane/store/repos/AuditRepo.ts"

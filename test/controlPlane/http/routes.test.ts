@@ -1,13 +1,13 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { ApplicationApi } from "../../../src/contract/api/ApplicationApi.ts"
-import { NodeApi } from "../../../src/contract/nodeApi/NodeApi.ts"
+import { ControlPlaneApi } from "../../../src/contract/nodeApi/ControlPlaneApi.ts"
 import { makePolicies, routesOf } from "../../../src/controlPlane/http/routes.ts"
 import { Muster } from "../../support/Muster.ts"
 import { assertError, noNode, options, service } from "./support/http.ts"
 import { keyed } from "./support/keyed.ts"
 
-const routes = [...routesOf(ApplicationApi), ...routesOf(NodeApi)]
+const routes = [...routesOf(ApplicationApi), ...routesOf(ControlPlaneApi)]
 const policyOf = makePolicies(routes)
 
 /** The scopes of the API; the rights decide what the second and the third may do. */
@@ -18,7 +18,7 @@ layer(service(noNode), options)("the policies of routes", (it) => {
     it("a route whose answers may need the embedded node waits for it; those for other daemons do not", () => {
       const early = routes.filter(({ answersEarly }) => answersEarly === true).map(({ name }) => name)
       assert.sameMembers(early, [
-        ...routesOf(NodeApi).map(({ name }) => name),
+        ...routesOf(ControlPlaneApi).map(({ name }) => name),
         "system.info",
         "system.settings",
         "system.log",

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { PowerAction } from "../../../src/contract/domain/NodeMessages.ts"
-import { byTurn, type RunRule } from "../../../src/contract/domain/Run.ts"
+import { byTurn, type RunRule } from "../../../src/contract/domain/RunRule.ts"
 import type { ServerStatus } from "../../../src/contract/domain/ServerStatus.ts"
 import { powerDecision } from "../../../src/daemon/instances/powerDecision.ts"
 import { endLine, processEnded } from "../../../src/daemon/instances/processEnded.ts"

@@ -6,7 +6,7 @@ import { ConfigParser, type ConfigPatches, parserOf } from "../../../contract/do
 import { DefinitionId } from "../../../contract/domain/Id.ts"
 import { limitFields } from "../../../contract/domain/Limits.ts"
 import { ImageText, VersionText } from "../../../contract/domain/Overrides.ts"
-import { RunPriority, RunRule } from "../../../contract/domain/Run.ts"
+import { RunPriority, RunRule } from "../../../contract/domain/RunRule.ts"
 import { StopTimeout } from "../../../contract/domain/Software.ts"
 import {
   boolean,

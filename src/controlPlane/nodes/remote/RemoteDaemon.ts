@@ -2,7 +2,7 @@ import { ByteSize, Context, Duration, Effect, type Scope, Semaphore, Stream } fr
 import { HttpClient, HttpClientRequest, HttpIncomingMessage } from "effect/http"
 import { HttpApiClient } from "effect/http-api"
 import type { CircuitBreaker } from "effect/persistence"
-import { undecodableFails } from "../../../contract/api/transport.ts"
+import { undecodableFails } from "../../../contract/api/noAnswer.ts"
 import { RequestId } from "../../../contract/domain/ApiError.ts"
 import type { NodeId } from "../../../contract/domain/Id.ts"
 import { timeText } from "../../../contract/domain/NodeText.ts"

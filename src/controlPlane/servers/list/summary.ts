@@ -1,8 +1,8 @@
 /** How a server looks to a caller (spec 3.1, 3.6). */
 import { namedPorts } from "../../../contract/domain/Allocation.ts"
 import type { CrashSummary } from "../../../contract/domain/CrashRecord.ts"
-import { changesBetween, revisionOf } from "../../../contract/domain/definitionChanges.ts"
-import { type RunState, runRuleOf } from "../../../contract/domain/Run.ts"
+import { changesBetween, revisionOf } from "../../../contract/domain/compareDefinitions.ts"
+import { type RunState, runRuleOf } from "../../../contract/domain/RunRule.ts"
 import {
   type Includable,
   includable,

@@ -1,5 +1,5 @@
 import { Clock, Duration, Effect, Layer, Option, Schedule } from "effect"
-import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
+import { revisionOf } from "../../../contract/domain/compareDefinitions.ts"
 import { DatabaseFull, Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { serverOf } from "../../../contract/domain/Journal.ts"

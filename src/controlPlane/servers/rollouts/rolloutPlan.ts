@@ -1,7 +1,7 @@
 /** The definitions that a rollout gives to its servers, resolved when it is created (spec 3.13). */
 
 import { Effect } from "effect"
-import { revisionOf } from "../../../contract/domain/definitionChanges.ts"
+import { revisionOf } from "../../../contract/domain/compareDefinitions.ts"
 import {
   type Forbidden,
   InvalidRequest,

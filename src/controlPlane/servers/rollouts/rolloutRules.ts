@@ -1,7 +1,7 @@
 /** The next step of a rollout, and of one of its servers: pure rules (spec 3.13). */
 import type { CrashSummary } from "../../../contract/domain/CrashRecord.ts"
+import { changesBetween } from "../../../contract/domain/compareDefinitions.ts"
 import { noticeMillis } from "../../../contract/domain/Drain.ts"
-import { changesBetween } from "../../../contract/domain/definitionChanges.ts"
 import {
   isOver,
   type RolloutCounts,

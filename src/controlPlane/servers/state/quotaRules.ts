@@ -138,7 +138,7 @@ export const raiseRefusal = (
 export const changes = (quota: Quota, { limit, max }: Resource, before: Limits, after: Limits): boolean =>
   quota[max] !== undefined && (before[limit] ?? 0) !== (after[limit] ?? 0)
 
-export interface QuotaUse {
+export interface QuotaClaim {
   readonly quotas: ReadonlyArray<Quota>
   readonly record: Pick<ServerRecord, "definition">
 }
@@ -147,15 +147,15 @@ const textOf = ({ key_id, name }: Quota): string => (name === undefined ? `key:$
 
 /** Returns the use of quotas by the rows within the creations' write: no replica changes it before the commit. */
 export const makeQuotaUsage = Effect.map(QuotaRepo, (repo) =>
-  Effect.fnUntraced(function* (creations: ReadonlyArray<QuotaUse>) {
+  Effect.fnUntraced(function* (creations: ReadonlyArray<QuotaClaim>) {
     const uses = new Map<string, Effect.Success<ReturnType<typeof repo.use>>>()
     for (const quota of creations.flatMap(({ quotas }) => quotas)) {
       if (!uses.has(textOf(quota))) uses.set(textOf(quota), yield* repo.use(quota))
     }
-    const usesOf = ({ quotas }: QuotaUse) => quotas.flatMap((quota) => uses.get(textOf(quota)) ?? [])
+    const usesOf = ({ quotas }: QuotaClaim) => quotas.flatMap((quota) => uses.get(textOf(quota)) ?? [])
     return {
       /** Returns why the quotas refuse a creation after the counted ones, if they do. */
-      refusal: (creation: QuotaUse) => {
+      refusal: (creation: QuotaClaim) => {
         const { limits } = creation.record.definition
         for (const { quota, used } of usesOf(creation)) {
           const refusal = quotaRefusal(quota, used, limits)
@@ -163,7 +163,7 @@ export const makeQuotaUsage = Effect.map(QuotaRepo, (repo) =>
         }
         return undefined
       },
-      count: (creation: QuotaUse): void => {
+      count: (creation: QuotaClaim): void => {
         const { limits } = creation.record.definition
         for (const { quota, used } of usesOf(creation))
           uses.set(textOf(quota), { quota, used: withServer(used, limits) })

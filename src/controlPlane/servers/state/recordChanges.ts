@@ -11,8 +11,8 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import type { ServerFields } from "../../store/repos/serverRows.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import type { Read, Write } from "../../store/sql/Transaction.ts"
-import { crashRecord, makeEndRecord } from "./endRecord.ts"
 import { append, makeArrivals } from "./migrationRecords.ts"
+import { crashRecord, makeEndRecord } from "./recordDeletion.ts"
 import type { Transition } from "./transitions.ts"
 
 /** Marks a server for verification by the leader, as its node may have lost it; part of a write. */

@@ -2,7 +2,7 @@ import { Array as Arr, Effect, Metric, Option, Semaphore } from "effect"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { DaemonServer, Report } from "../../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
-import { isRestartPending } from "../../../contract/domain/Run.ts"
+import { isRestartPending } from "../../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import {
   crashes,
@@ -37,7 +37,7 @@ import {
   type Transition
 } from "./transitions.ts"
 
-/** The label of a crash, by the reasons of `crash` events (spec 3.5). */
+/** The label of a crash, by the reasons of `crash` events (spec 3.18). */
 const causeOf = (reason: string): string => {
   if (reason === "out of memory") return "out_of_memory"
   if (reason === "start timed out") return "start_timeout"

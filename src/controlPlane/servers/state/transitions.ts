@@ -17,7 +17,7 @@ import {
   type RestartState,
   type RunReport,
   type RunState
-} from "../../../contract/domain/Run.ts"
+} from "../../../contract/domain/RunRule.ts"
 import type { Redefinition, ServerRecord } from "../../../contract/domain/Server.ts"
 import type { Crash } from "../../../contract/domain/ServerEvent.ts"
 import { fits, isUp, type ServerStatus } from "../../../contract/domain/ServerStatus.ts"

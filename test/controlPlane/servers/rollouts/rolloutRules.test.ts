@@ -1,5 +1,5 @@
 import { describe, expect, it } from "@effect/vitest"
-import { revisionOf } from "../../../../src/contract/domain/definitionChanges.ts"
+import { revisionOf } from "../../../../src/contract/domain/compareDefinitions.ts"
 import { ServerId } from "../../../../src/contract/domain/Id.ts"
 import type { RolloutCounts, RolloutRecord, RolloutServer } from "../../../../src/contract/domain/Rollout.ts"
 import type { ServerRecord } from "../../../../src/contract/domain/Server.ts"

@@ -6,7 +6,7 @@ import {
   revisionOf,
   scriptHash,
   withImmediate
-} from "../../../src/contract/domain/definitionChanges.ts"
+} from "../../../src/contract/domain/compareDefinitions.ts"
 import { ServerDefinition } from "../../../src/contract/domain/ServerDefinition.ts"
 import { definition } from "../../support/samples.ts"
 

@@ -92,7 +92,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
       error: NotFound
     }).annotateMerge(route("The files of a server that migrates to this node, as a GNU tar archive")),
-    HttpApiEndpoint.post("events", "/nodes/:node/internal/events", {
+    HttpApiEndpoint.post("reports", "/nodes/:node/internal/events", {
       params: node,
       payload: Reports,
       success: ReportsAnswer,
@@ -113,7 +113,7 @@ export class NodeGroup extends HttpApiGroup.make("node")
   .annotateMerge(OpenApi.annotations({ title: "Node" })) {}
 
 /** The control plane's interface for daemons: routes for keys of scope `Node`. */
-export class NodeApi extends HttpApi.make("muster-nodes")
+export class ControlPlaneApi extends HttpApi.make("muster-nodes")
   .add(NodeGroup.prefix("/api"))
   .middleware(Failures)
   .annotateMerge(OpenApi.annotations({ title: "Muster, for its daemons" })) {}

@@ -5,7 +5,7 @@ import type { Registration, ReportsAnswer, ServerSpec } from "../../contract/dom
 import { pageNumber, pageSize, paginated } from "../../contract/domain/Pagination.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { ControlPlaneError } from "../../contract/nodeApi/ControlPlane.ts"
-import { NodeApi } from "../../contract/nodeApi/NodeApi.ts"
+import { ControlPlaneApi } from "../../contract/nodeApi/ControlPlaneApi.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { NodeKeys } from "../keys/NodeKeys.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
@@ -61,7 +61,7 @@ const checkRegistration = Effect.fnUntraced(function* (node_id: NodeId, registra
 
 /** Handlers of the routes of daemons (spec 9.1): they check the sender's key. */
 export const NodeHandlers = handlersOf(
-  NodeApi,
+  ControlPlaneApi,
   "node",
   Effect.fn(function* (handlers) {
     const fleet = yield* Fleet
@@ -132,7 +132,7 @@ export const NodeHandlers = handlersOf(
         yield* own(params)
         return yield* Effect.mapError(gateway.files(params.node, params.server), answerOf)
       }),
-      events: Effect.fnUntraced(function* ({ params: { node }, payload: { boot_id, reports } }) {
+      reports: Effect.fnUntraced(function* ({ params: { node }, payload: { boot_id, reports } }) {
         const outcomes = yield* from(node, gateway.reports(node, boot_id, reports))
         return { failures: outcomes.flatMap(failureAt) }
       })

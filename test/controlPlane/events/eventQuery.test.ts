@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { ServerId } from "../../../src/contract/domain/Id.ts"
-import { parseEventQuery } from "../../../src/controlPlane/events/filter.ts"
+import { parseEventQuery } from "../../../src/controlPlane/events/eventQuery.ts"
 
 const parse = (query: string, lastEventId?: string) =>
   parseEventQuery(new URLSearchParams(query), lastEventId)
