@@ -7,6 +7,7 @@ import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { follow, list } from "./follow.ts"
 import { operationEnd } from "./operations.ts"
 import { accept } from "./responses.ts"
+import { uploadResumable } from "./resumable.ts"
 import { download, folder, unpack, upload } from "./transfer.ts"
 import { waitUntil } from "./waitUntil.ts"
 
@@ -39,6 +40,7 @@ export interface MusterClientShape extends Calls {
   readonly folder: ReturnType<typeof folder>
   readonly unpack: ReturnType<typeof unpack>
   readonly upload: ReturnType<typeof upload>
+  readonly uploadResumable: ReturnType<typeof uploadResumable>
 }
 
 /** Makes a client with the `HttpClient` and the WebSocket of its context. */
@@ -59,7 +61,8 @@ export const makeClient = Effect.fnUntraced(function* (
     download: download(http),
     folder: folder(calls),
     unpack: unpack(http),
-    upload: upload(http)
+    upload: upload(http),
+    uploadResumable: uploadResumable(http, calls)
   }
 })
 

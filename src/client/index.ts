@@ -17,6 +17,7 @@ export type { Console, ConsoleError, TimedLine } from "./console.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 export { type ClientOptions, MusterClient } from "./MusterClient.ts"
 export type { OperationOptions } from "./operations.ts"
+export type { BegunUpload, ResumableContents, ResumableOptions } from "./resumable.ts"
 export type {
   DownloadOptions,
   FolderOptions,

@@ -14,7 +14,14 @@ import type { Change, FollowOptions, ListOptions, Reset, Snapshot } from "./foll
 import { makeClient, Platform } from "./MusterClient.ts"
 import type { OperationOptions } from "./operations.ts"
 import { isTransient } from "./responses.ts"
-import type { DownloadOptions, FolderOptions, UnpackOptions, UploadOptions } from "./transfer.ts"
+import type { ResumableContents, ResumableOptions } from "./resumable.ts"
+import {
+  type DownloadOptions,
+  type FolderOptions,
+  isBlob,
+  type UnpackOptions,
+  type UploadOptions
+} from "./transfer.ts"
 import type { WaitOptions, WaitState } from "./waitUntil.ts"
 
 export type { FileEntry } from "../contract/domain/Files.ts"
@@ -23,6 +30,7 @@ export { isOperation, type Operation } from "../contract/domain/Operation.ts"
 export type { Server } from "../contract/domain/Server.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 export type { OperationOptions } from "./operations.ts"
+export type { BegunUpload, ResumableOptions } from "./resumable.ts"
 export type {
   DownloadOptions,
   FolderOptions,
@@ -206,6 +214,13 @@ export type Muster = PlainCalls & {
     contents: Contents,
     options?: UploadOptions & CallOptions
   ) => Promise<{ readonly created: boolean; readonly etag: string }>
+  /** Writes a file of any size, and continues where the connection breaks; also one that an earlier call has begun. */
+  readonly uploadResumable: (
+    server: ServerId | string,
+    path: string,
+    contents: ContentsInParts,
+    options?: ResumableOptions & CallOptions
+  ) => Promise<{ readonly etag: string }>
 }
 
 /** The contents of an upload cannot be read: its promise rejects with the reason. */
@@ -214,18 +229,43 @@ class ContentsFailed extends Data.TaggedError("ContentsFailed")<{ readonly reaso
 /** The contents of an upload. */
 export type Contents = Blob | Uint8Array | string | (() => AsyncIterable<Uint8Array>)
 
-const bodyOf = (contents: Contents) =>
-  typeof contents === "function"
-    ? Stream.suspend(() => Stream.fromAsyncIterable(contents(), (reason) => new ContentsFailed({ reason })))
-    : contents
+/** The contents of a resumable upload; `bytes` returns those from `start` up to, without, `end`. */
+export type ContentsInParts =
+  | Blob
+  | Uint8Array
+  | {
+      readonly size: number
+      readonly bytes: (start: number, end: number) => AsyncIterable<Uint8Array>
+    }
+
+const partsOf = (contents: ContentsInParts): ResumableContents<ContentsFailed> =>
+  isBlob(contents) || contents instanceof Uint8Array
+    ? contents
+    : { size: contents.size, bytes: (start, end) => bytesOf(() => contents.bytes(start, end)) }
+
+const bytesOf = (contents: () => AsyncIterable<Uint8Array>) =>
+  Stream.suspend(() => Stream.fromAsyncIterable(contents(), (reason) => new ContentsFailed({ reason })))
+
+const bodyOf = (contents: Contents) => (typeof contents === "function" ? bytesOf(contents) : contents)
 
 /** Makes the client of a service. Nothing is sent before the first call. */
 export const connect = (options: { readonly baseUrl: string; readonly key: string }): Muster => {
   const client = Effect.runSync(
     makeClient({ baseUrl: options.baseUrl, key: Redacted.make(options.key) }).pipe(Effect.provide(Platform))
   )
-  const { console, download, folder, follow, list, operationEnd, unpack, upload, waitUntil, ...calls } =
-    client
+  const {
+    console,
+    download,
+    folder,
+    follow,
+    list,
+    operationEnd,
+    unpack,
+    upload,
+    uploadResumable,
+    waitUntil,
+    ...calls
+  } = client
   const own: Omit<Muster, keyof PlainCalls> = {
     list: (wanted, call) => run(list(wanted), call),
     follow: (options = {}) => {
@@ -241,6 +281,8 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
       run(unpack(server, folder, bodyOf(contents), options), options),
     upload: (server, path, contents, options = {}) =>
       run(upload(server, path, bodyOf(contents), options), options),
+    uploadResumable: (server, path, contents, options = {}) =>
+      run(uploadResumable(server, path, partsOf(contents), options), options),
     console: (server, call = {}) => {
       const scope = Scope.makeUnsafe()
       const close = () => run(Scope.close(scope, Exit.void))

@@ -15,6 +15,7 @@ import {
   InsufficientStorage,
   InternalError,
   InvalidRequest,
+  Locked,
   NodeFailure,
   NotFound,
   PreconditionFailed,
@@ -45,6 +46,7 @@ const decodeRefusal = Schema.decodeUnknownEffect(
       BodyTooLarge,
       RangeNotSatisfiable,
       InvalidRequest,
+      Locked,
       TooManyRequests,
       InternalError,
       NodeFailure,
@@ -103,11 +105,13 @@ export interface UploadOptions {
 /** The limit of attempts in a row that transfer nothing. */
 const ATTEMPTS = 5
 
-const retries = backoff({ first: "200 millis", longest: "10 seconds" })
+export const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
 const contentOf = (server: ServerId | string) => `/api/servers/${encodeURIComponent(server)}/files/content`
 
-const refused = (response: HttpClientResponse.HttpClientResponse): Effect.Effect<never, TransferError> =>
+export const refused = (
+  response: HttpClientResponse.HttpClientResponse
+): Effect.Effect<never, TransferError> =>
   Effect.flatMap(response.text, decodeRefusal).pipe(
     Effect.catchIf(Schema.isSchemaError, () =>
       Effect.fail(unexpected(response, `status ${response.status} without an error body`))
@@ -271,12 +275,12 @@ const cut = (response: HttpClientResponse.HttpClientResponse) =>
 /** The contents of an upload. A stream runs again for each attempt. */
 export type UploadBody<E> = Stream.Stream<Uint8Array, E> | Blob | Uint8Array | string
 
-const TYPE = "application/octet-stream"
+export const TYPE = "application/octet-stream"
 
-const isBlob = (body: unknown): body is Blob => typeof Blob !== "undefined" && body instanceof Blob
+export const isBlob = (body: unknown): body is Blob => typeof Blob !== "undefined" && body instanceof Blob
 
 /** The body of a request as it is sent: it reports its progress, and keeps its own failure. */
-const sending = <E>(
+export const sending = <E>(
   body: UploadBody<E>,
   { onProgress, size }: Pick<UploadOptions, "onProgress" | "size">
 ) => {

@@ -113,7 +113,7 @@ globalThis.use = async (options) => {
 }
 `
 
-const examples = ["create", "follow", "console", "files", "promise"] as const
+const examples = ["create", "follow", "console", "files", "upload", "promise"] as const
 
 layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
   "npm pack -w muster-client",
@@ -183,6 +183,9 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
           const files = yield* start("files")
           assert.strictEqual(yield* files.exited("60 seconds"), 0, files.output())
           assert.match(files.stdout(), /^Welcome back\n\n[\s\S]*^motd\.txt 13$/m)
+          const upload = yield* start("upload")
+          assert.strictEqual(yield* upload.exited("60 seconds"), 0, upload.output())
+          assert.match(upload.stdout(), /^from byte 0\n[\s\S]*67108864 of 67108864\nstored as "/)
           const promise = yield* start("promise")
           assert.strictEqual(yield* promise.exited("60 seconds"), 0, promise.output())
           assert.match(promise.stdout(), /Z running\n[\s\S]*hello[\s\S]*\n404 server not found: nope GET /)
