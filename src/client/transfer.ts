@@ -128,7 +128,7 @@ const changed = () =>
   })
 
 /** A weak tag, as of a proxy that compresses, says nothing about bytes. */
-const isStrong = (etag: string) => etag.startsWith('"')
+export const isStrong = (etag: string) => etag.startsWith('"')
 
 const RANGE = /^bytes (\d{1,16})-(\d{1,16})\/(\d{1,16})$/
 

@@ -1,87 +1,150 @@
 /** `muster files get`. */
 import { randomUUID } from "node:crypto"
-import { constants } from "node:fs"
+import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, dirname } from "node:path"
-import { Effect, Result, Stream } from "effect"
+import { Effect, Option, Result, Stream } from "effect"
 import { Argument } from "effect/cli"
+import { isStrong, type TransferredFile } from "../../client/transfer.ts"
 import { childPath, type FileEntry } from "../../contract/domain/Files.ts"
-import { io } from "../../daemon/disk/fsio.ts"
+import { io, lstat } from "../../daemon/disk/fsio.ts"
+import { writeAll } from "../../daemon/disk/safePath.ts"
 import { command } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { askStream } from "../shared/musterClient.ts"
+import { sizeText } from "../shared/output.ts"
 import { toStandardOutput } from "./content.ts"
 import { entriesOf, entryAt, whyNoContent } from "./entries.ts"
 import { localName, partName, within } from "./localNames.ts"
 import { type Progress, withProgress } from "./progress.ts"
 import { nameOf, type Place, placeOf, readRemote, recursiveFlag, remoteArgument } from "./remotePath.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
+import { LARGE, type Note, noteOf } from "./unfinished.ts"
 
 const PERMISSIONS = 0o777
 
-/** Reads all bytes of a file into a new one; returns whether the file changed meanwhile. */
+interface Part {
+  readonly file: Buffer
+  /** Permissions. */
+  readonly mode: number
+  /** If the download can be continued by a later command. */
+  readonly note: Effect.Success<ReturnType<typeof noteOf>> | undefined
+}
+
+const identityOf = ({ birthtimeMs, dev, ino }: Stats) => `${dev}-${ino}-${birthtimeMs}`
+
+const isOf = ({ local, size }: Note, found: Stats) =>
+  found.isFile() && found.nlink === 1 && found.size <= size && identityOf(found) === local
+
+/** Opens the bytes of an earlier command, or a new file. */
+const openPart = Effect.fnUntraced(function* ({ file, mode }: Part, noted: Note | undefined) {
+  const { O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants
+  const opened = (flags: number) =>
+    Effect.acquireRelease(
+      io(`open ${file}`, () => fs.open(file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | flags, mode)),
+      (handle) => Effect.promise(() => handle.close())
+    )
+  const stats = (handle: fs.FileHandle) => io(`read ${file}`, () => handle.stat())
+  const earlier = noted === undefined ? undefined : yield* Effect.option(opened(0))
+  if (noted !== undefined && earlier !== undefined && Option.isSome(earlier)) {
+    const found = yield* stats(earlier.value)
+    // The last byte is read again: there is no range after it.
+    if (isOf(noted, found)) {
+      const start = Math.max(0, Math.min(found.size, noted.size - 1))
+      return { handle: earlier.value, identity: noted.local, start, tag: { etag: noted.remote } }
+    }
+  }
+  yield* io(`remove ${file}`, () => fs.rm(file, { force: true }))
+  const handle = yield* opened(O_CREAT | O_EXCL)
+  return { handle, identity: identityOf(yield* stats(handle)), start: 0, tag: {} }
+})
+
+/** Fails unless the bytes are in the file that this command has written. */
+const checkPart = Effect.fnUntraced(function* ({ file }: Part, identity: string) {
+  const found = yield* lstat(file)
+  if (found !== undefined && identityOf(found) === identity) return
+  return yield* new CommandError({
+    status: "failed",
+    message: `${file} is no longer the file of this command: another one downloads to the same path.`
+  })
+})
+
+/** Reads a file into its part, and puts it in place; returns whether the file changed meanwhile. */
 const receive = Effect.fnUntraced(function* (
   { id, path }: Place,
-  part: Buffer,
-  mode: number,
+  target: Buffer,
+  part: Part,
   progress: Progress
 ) {
+  const { file, note } = part
+  const noted = note === undefined ? undefined : yield* note.read
+  const { handle, identity, start, tag } = yield* openPart(part, noted)
   let hasChanged = false
-  let done = 0
-  yield* io(`remove ${part}`, () => fs.rm(part, { force: true }))
-  const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants
-  const handle = yield* Effect.acquireRelease(
-    io(`create ${part}`, () => fs.open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode)),
-    (handle) => Effect.promise(() => handle.close())
-  )
+  let isNoted = start > 0
+  let at = start
+  let started: TransferredFile | undefined
+  const whole = noted?.size ?? 0
+  if (start > 0) yield* progress.say(`${path} continues at ${sizeText(start)} of ${sizeText(whole)}`)
+  progress.moved(start)
+  const onStart = (file: TransferredFile) => {
+    started = file
+  }
+  const took = Effect.fnUntraced(function* (chunk: Uint8Array) {
+    if (!isNoted && note !== undefined && started?.size !== undefined && isStrong(started.etag)) {
+      yield* note.write({ remote: started.etag, local: identity, size: started.size })
+      isNoted = true
+    }
+    yield* writeAll(file.toString(), handle, chunk, at)
+    at += chunk.length
+    progress.moved(chunk.length)
+  })
+  const advice = () => `The same command continues ${path} at ${sizeText(at)}.`
   yield* askStream((muster) =>
-    Stream.tapErrorTag(muster.download(id, path), "PreconditionFailed", () =>
+    Stream.tapErrorTag(muster.download(id, path, { start, ...tag, onStart }), "PreconditionFailed", () =>
       Effect.sync(() => {
         hasChanged = true
       })
     )
   ).pipe(
-    Stream.runForEach((chunk) =>
-      Effect.map(
-        io(`write ${part}`, () => handle.appendFile(chunk)),
-        () => {
-          done += chunk.length
-          progress.moved(chunk.length)
-        }
-      )
-    ),
+    Stream.runForEach(took),
+    Effect.andThen(Effect.suspend(() => checkPart(part, identity))),
+    Effect.andThen(io(`replace ${target}`, () => fs.rename(file, target))),
     Effect.catchIf(
       () => hasChanged,
-      () => Effect.sync(() => progress.moved(-done))
+      () => Effect.sync(() => progress.moved(-at))
+    ),
+    Effect.mapError((error) =>
+      isNoted && error._tag === "CommandError" && error.status === "unreachable"
+        ? new CommandError({ status: error.status, message: `${error.message}. ${advice()}` })
+        : error
+    ),
+    Effect.onInterrupt(() => (isNoted ? progress.say(advice()) : Effect.void)),
+    Effect.onError(() =>
+      isNoted ? Effect.void : Effect.promise(() => fs.rm(file, { force: true }).catch(() => {}))
     )
   )
+  if (hasChanged) yield* io(`remove ${file}`, () => fs.rm(file, { force: true }))
+  if (note !== undefined) yield* note.remove
+  if (hasChanged && start > 0) yield* progress.say(`${path} begins again: it has changed on the server since`)
   return hasChanged
 }, Effect.scoped)
 
 const CHANGES = 3
 
 /** Downloads a file beside its place, and puts it there once it is whole. */
-const getFile = Effect.fnUntraced(function* (
-  place: Place,
-  target: Buffer,
-  part: Buffer,
-  mode: number,
-  progress: Progress
-) {
-  const received = Effect.gen(function* () {
-    for (let attempt = 0; attempt < CHANGES; attempt++) {
-      if (!(yield* receive(place, part, mode, progress))) return
-    }
-    return yield* new CommandError({
-      status: "failed",
-      message: `${place.path} changes while it is read: stop the server, or copy the file on it first.`
-    })
+const getFile = Effect.fnUntraced(function* (place: Place, target: Buffer, part: Part, progress: Progress) {
+  for (let attempt = 0; attempt < CHANGES; attempt++) {
+    if (!(yield* receive(place, target, part, progress))) return
+  }
+  return yield* new CommandError({
+    status: "failed",
+    message: `${place.path} changes while it is read: stop the server, or copy the file on it first.`
   })
-  yield* received.pipe(
-    Effect.andThen(io(`replace ${target}`, () => fs.rename(part, target))),
-    Effect.onError(() => Effect.promise(() => fs.rm(part, { force: true }).catch(() => {})))
-  )
 })
+
+/** The note of a large file. */
+const noteFor = (place: Place, target: Buffer, entry: FileEntry | undefined, { say }: Progress) =>
+  entry !== undefined && entry.size >= LARGE ? noteOf("get", place, target, say) : Effect.succeed(undefined)
 
 /** Makes a folder of a download. A link in its place would lead elsewhere. */
 const makeFolder = (path: Buffer) =>
@@ -121,11 +184,16 @@ const getFolder = Effect.fnUntraced(function* (
         ? getFolder(inner, target, batch)
         : batch.failed(path, made.failure.message)
     }
-    const part = within(local, Buffer.from(`.${randomUUID()}.part`))
-    yield* batch.tried(path, (progress) => {
-      progress.begin(path)
-      return getFile(inner, target, part, modeOf(entry), progress)
-    })
+    yield* batch.tried(
+      path,
+      Effect.fnUntraced(function* (progress) {
+        progress.begin(path)
+        const note = yield* noteFor(inner, target, entry, progress)
+        // A file of the folder may have the name NAME.part.
+        const file = within(local, Buffer.from(`.${note?.key ?? randomUUID()}.part`))
+        yield* getFile(inner, target, { file, mode: modeOf(entry), note }, progress)
+      })
+    )
   })
   const isFolder = ({ type }: FileEntry) => type === "folder"
   yield* Stream.runForEachArray(entriesOf(place), (page) =>
@@ -158,17 +226,21 @@ export const localTarget = Effect.fnUntraced(function* (local: string, name: str
 
 const getOne = Effect.fnUntraced(function* (place: Place, entry: FileEntry | undefined, local: Local) {
   const { folder, name } = local
-  const part = within(folder, partName(name, randomUUID()))
+  const target = within(folder, name)
   const mode = entry === undefined ? 0o666 : modeOf(entry)
-  yield* withProgress((progress) => {
-    progress.begin(place.path, entry?.size)
-    return getFile(place, within(folder, name), part, mode, progress)
-  })
+  yield* withProgress(
+    Effect.fnUntraced(function* (progress) {
+      progress.begin(place.path, entry?.size)
+      const note = yield* noteFor(place, target, entry, progress)
+      const file = within(folder, partName(name, note?.key ?? randomUUID()))
+      yield* getFile(place, target, { file, mode, note }, progress)
+    })
+  )
 })
 
 export const get = command("get", {
   description:
-    "Download a file, or a folder with -r. A download resumes by itself after a broken connection. A file arrives as LOCAL.part and replaces LOCAL once it is whole. Links, pipes, sockets and devices are left out; names that this system cannot have are reported. A folder goes into LOCAL if that exists, and becomes LOCAL if not.",
+    "Download a file, or a folder with -r. A download resumes by itself after a broken connection. A file arrives as LOCAL.part and replaces LOCAL once it is whole; if the command ends before, the same command continues a file from 16 MiB on, unless it has changed. Links, pipes, sockets and devices are left out; names that this system cannot have are reported. A folder goes into LOCAL if that exists, and becomes LOCAL if not.",
   short: "Download files and folders",
   examples: {
     "muster files get lobby:server.properties": "Into the current folder",

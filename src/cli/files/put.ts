@@ -1,6 +1,5 @@
 /** `muster files put`. */
 import type { Dirent } from "node:fs"
-import { createReadStream } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, resolve } from "node:path"
 import * as NodeStream from "@effect/platform-node/NodeStream"
@@ -9,8 +8,7 @@ import { Argument } from "effect/cli"
 import { childPath, shownName } from "../../contract/domain/Files.ts"
 import { forEachEntry, io } from "../../daemon/disk/fsio.ts"
 import { command, switchFlag } from "../shared/command.ts"
-import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
-import { ask } from "../shared/musterClient.ts"
+import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { selectorFlag } from "../shared/named.ts"
 import { yesFlag } from "../shared/terminal.ts"
 import { isFolderAt } from "./entries.ts"
@@ -18,78 +16,15 @@ import { within } from "./localNames.ts"
 import { makeFolder, writeToMany } from "./outcomes.ts"
 import { withProgress } from "./progress.ts"
 import { type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
+import { bytesOfFile, cannotRead, send, sendFile, sourceOf } from "./sendFile.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
 import { overwriteFlag, sendArchive } from "./unpack.ts"
 
 const STANDARD_INPUT = "-"
 
-/** Bytes that are read from a file at a time. */
-const CHUNK = 256 * 1024
-
-const cannotRead = (path: string | Buffer) => (cause: unknown) =>
-  new CommandError({ status: "failed", message: `cannot read ${path}: ${whyNoFile(cause)}` })
-
-/** Reads the bytes that a file had when it was looked at: a log may grow meanwhile. */
-const bytesOfFile = (path: string | Buffer, size: number): Stream.Stream<Uint8Array, CommandError> =>
-  size === 0
-    ? Stream.empty
-    : NodeStream.fromReadable<Uint8Array, CommandError>({
-        evaluate: () => createReadStream(path, { end: size - 1, highWaterMark: CHUNK }),
-        onError: cannotRead(path)
-      })
-
 const standardInput = NodeStream.fromReadable<Uint8Array, CommandError>({
   evaluate: () => process.stdin,
   onError: cannotRead("standard input")
-})
-
-interface Source {
-  readonly bytes: Stream.Stream<Uint8Array, CommandError>
-  readonly size?: number
-  readonly mode?: string
-  /** Whether the bytes can be read again, after a break. */
-  readonly isRepeatable: boolean
-}
-
-const permissionsOf = (mode: number): string => (mode & 0o777).toString(8).padStart(4, "0")
-
-/**
- * Sends one file. A resumable upload can take the place of this request: its caller knows the bytes, their number, and
- * that they can be read again.
- */
-const send = (
-  { id, path }: Place,
-  { bytes, isRepeatable, mode, size }: Source,
-  moved: (bytes: number) => void
-) =>
-  ask((muster) => {
-    let before = 0
-    let runs = 0
-    const once = Stream.suspend(() => (++runs > 1 && !isRepeatable ? Stream.fail(cannotRepeat(path)) : bytes))
-    return muster.upload(id, path, once, {
-      ...(mode === undefined ? {} : { mode }),
-      ...(size === undefined ? {} : { size }),
-      onProgress: ({ done }) => {
-        moved(done - before)
-        before = done
-      }
-    })
-  })
-
-const cannotRepeat = (path: string) =>
-  new CommandError({
-    status: "unreachable",
-    message: `the connection broke, and standard input cannot be read again: ${path} is as it was before.`
-  })
-
-const sourceOf = (
-  path: string | Buffer,
-  { mode, size }: { readonly mode: number; readonly size: number }
-): Source => ({
-  bytes: bytesOfFile(path, size),
-  size,
-  mode: permissionsOf(mode),
-  isRepeatable: true
 })
 
 const typeOf = (entry: Dirent<Buffer>): string =>
@@ -112,11 +47,11 @@ const putFolder = Effect.fnUntraced(function* (
     }
     if (!entry.isFile()) return yield* batch.skipped(from.toString(), typeOf(entry))
     isMade = true
-    yield* batch.tried(from.toString(), ({ begin, moved }) => {
-      begin(path)
+    yield* batch.tried(from.toString(), (progress) => {
+      progress.begin(path)
       return Effect.flatMap(
         io(`read ${from}`, () => fs.lstat(from)),
-        (found) => send(into, sourceOf(from, found), moved)
+        (found) => sendFile(into, from, found, progress)
       )
     })
   })
@@ -166,7 +101,7 @@ const putAll = Effect.fnUntraced(function* (
     const place = { ...target, path: pathFor(only.local, target, isInto) }
     return yield* withProgress((progress) => {
       progress.begin(place.path, only.stats.size)
-      return send(place, sourceOf(only.local, only.stats), progress.moved)
+      return sendFile(place, only.local, only.stats, progress)
     })
   }
   yield* inBatch("uploaded", (batch) =>
@@ -175,9 +110,9 @@ const putAll = Effect.fnUntraced(function* (
       ({ local, stats }) => {
         const place = { ...target, path: pathFor(local, target, isInto) }
         if (stats.isDirectory()) return putFolder(Buffer.from(local), place, batch)
-        return batch.tried(local, ({ begin, moved }) => {
-          begin(place.path)
-          return send(place, sourceOf(local, stats), moved)
+        return batch.tried(local, (progress) => {
+          progress.begin(place.path)
+          return sendFile(place, local, stats, progress)
         })
       },
       { discard: true }
@@ -204,7 +139,7 @@ const putInput = Effect.fnUntraced(function* (target: Place) {
 const LONGEST_TEXT = 1024 * 1024
 
 const textOf = Effect.fnUntraced(function* (local: string) {
-  const bytes = local === STANDARD_INPUT ? standardInput : bytesOfFile(local, LONGEST_TEXT + 1)
+  const bytes = local === STANDARD_INPUT ? standardInput : bytesOfFile(local, 0, LONGEST_TEXT + 1)
   const read = yield* bytes.pipe(
     Stream.limitBytes(LONGEST_TEXT, () =>
       Stream.fail(
@@ -224,7 +159,7 @@ const textOf = Effect.fnUntraced(function* (local: string) {
 
 export const put = command("put", {
   description:
-    "Upload files, or folders with -r, with their permissions. The old file stays until the new one is complete; missing folders are made; after a broken connection a file is sent again. A path that ends with / or is a folder gets the files below it. Links, pipes, sockets and devices are left out and reported. With --selector, a text of at most 1 MiB goes to many servers.",
+    "Upload files, or folders with -r, with their permissions. The old file stays until the new one is complete; missing folders are made. After a break of the connection, a file from 16 MiB on continues, a smaller one is sent again; if the command ends before its last byte, the same command continues a large file within 24 h. A path that ends with / or is a folder gets the files below it. Links, pipes, sockets and devices are left out and reported. With --selector, a text of at most 1 MiB goes to many servers.",
   short: "Upload files and folders",
   examples: {
     "muster files put server.properties lobby:": "A file",

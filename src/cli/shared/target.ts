@@ -32,11 +32,14 @@ const OTHERS = 0o077
 
 const failed = (message: string) => new CommandError({ status: "failed", message })
 
-const contextsFile = Config.String("XDG_CONFIG_HOME").pipe(
+/** The folder of what commands keep for the user. */
+export const configFolder = Config.String("XDG_CONFIG_HOME").pipe(
   Config.withDefault(""),
   Effect.orElseSucceed(() => ""),
-  Effect.map((folder) => join(folder === "" ? join(homedir(), ".config") : folder, "muster", "contexts.json"))
+  Effect.map((folder) => join(folder === "" ? join(homedir(), ".config") : folder, "muster"))
 )
+
+const contextsFile = Effect.map(configFolder, (folder) => join(folder, "contexts.json"))
 
 const isMissing = (cause: unknown): boolean =>
   cause instanceof Error && "code" in cause && (cause.code === "ENOENT" || cause.code === "ENOTDIR")
