@@ -32,7 +32,7 @@ import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { applyChange, refuseFixed, type Scene } from "./changes.ts"
 import { openEntriesOf } from "./openFolder.ts"
-import { type AccessError, conflict, forbidden, noSuchPath, toFileError } from "./refused.ts"
+import { type AccessError, conflict, forbidden, isNoRoom, noSuchPath, toFileError } from "./refused.ts"
 import type { Located, Place, Site } from "./Site.ts"
 
 interface SessionParts {
@@ -152,10 +152,23 @@ const makeOpenFile = (
     Effect.mapError(effect, (error) =>
       error._tag === "IoError" && error.code === "EBADF" ? closed : toFileError(path)(error)
     )
-  const writeAt = Effect.fnUntraced(function* (offset: number, bytes: Uint8Array) {
-    yield* taken(bytes.length)
-    yield* writeAll(path, handle, bytes, offset)
-  })
+  /** Set once a write found no room. Clients with many writes in flight may look at the last answer only. */
+  let full: AccessError | undefined
+  const unlessFull = Effect.suspend(() => (full === undefined ? Effect.void : Effect.fail(full)))
+  const writeAt = (offset: number, bytes: Uint8Array) =>
+    unlessFull.pipe(
+      Effect.andThen(taken(bytes.length)),
+      Effect.andThen(writeAll(path, handle, bytes, offset)),
+      room.explained(site),
+      Effect.andThen(unlessFull),
+      Effect.tapError((error) =>
+        Effect.sync(() => {
+          const isFull =
+            error._tag === "IoError" ? isNoRoom(error) : "status" in error && error.status === 507
+          if (isFull) full = error
+        })
+      )
+    )
   return {
     read: (offset, length) =>
       done(
@@ -167,7 +180,7 @@ const makeOpenFile = (
           )
         })
       ),
-    write: (offset, bytes) => done(room.explained(site)(writeAt(offset, bytes))),
+    write: (offset, bytes) => done(writeAt(offset, bytes)),
     stat: done(
       Effect.map(
         io(path, () => handle.stat()),

@@ -345,7 +345,7 @@ export const makeUploads = (use: Use, taking: Taking) => {
             : `the server has ${unfinished.length} unfinished uploads`,
           "Finish some, or end them with DELETE."
         )
-      yield* makeTemporary(scene, request)
+      yield* scene.room.explained(site)(makeTemporary(scene, request))
     }
     if (request.size === 0) return yield* sent(scene, { ...request, offset: 0 }, Stream.empty)
     return yield* find(scene, request)

@@ -1,4 +1,3 @@
-import { execFile } from "node:child_process"
 import { createHash, randomBytes } from "node:crypto"
 import { mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -6,49 +5,15 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { debianProgram } from "../../support/debianPrograms.ts"
 import { Muster } from "../../support/Muster.ts"
-import type { Service } from "../../support/Service.ts"
 import { installed } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
+import { batch, openssh, run } from "./support/programs.ts"
 import { sftpOf, sftpService } from "./support/sftp.ts"
 
-const openssh = debianProgram("sftp", "openssh-client")
 const lftp = debianProgram("lftp", "lftp")
 const rclone = debianProgram("rclone", "rclone")
 
 const sha256 = (path: string) => createHash("sha256").update(readFileSync(path)).digest("hex")
-
-const run = (path: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
-  Effect.callback<string, string>((resume) => {
-    execFile(path, args, { env: { ...process.env, ...env }, timeout: 300_000 }, (error, stdout, stderr) =>
-      resume(error === null ? Effect.succeed(stdout) : Effect.fail(`${error.message}${stdout}${stderr}`))
-    )
-  })
-
-/** Runs lines of OpenSSH's client, which stops at the first failure. */
-const batch = Effect.fnUntraced(function* (
-  muster: Service,
-  server: string,
-  folder: string,
-  lines: ReadonlyArray<string>
-) {
-  const ask = join(folder, "ask.sh")
-  writeFileSync(ask, `#!/bin/sh\necho ${muster.key}\n`, { mode: 0o700 })
-  writeFileSync(join(folder, "batch"), `${lines.join("\n")}\n`)
-  const options = [
-    "BatchMode=no",
-    "StrictHostKeyChecking=no",
-    "UserKnownHostsFile=/dev/null",
-    "RekeyLimit=64M"
-  ]
-  return yield* run(
-    openssh.path,
-    [
-      ...options.flatMap((option) => ["-o", option]),
-      ...["-q", "-P", String(sftpOf(muster).port), "-b", join(folder, "batch"), `${server}@127.0.0.1`]
-    ],
-    { SSH_ASKPASS: ask, SSH_ASKPASS_REQUIRE: "force" }
-  )
-})
 
 const makeTree = (folder: string) => {
   for (const name of ["tree/a", "tree/b/c"]) mkdirSync(join(folder, name), { recursive: true })

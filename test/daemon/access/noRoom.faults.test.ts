@@ -1,11 +1,14 @@
 import { spawnSync } from "node:child_process"
+import { randomBytes } from "node:crypto"
 import { readdirSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { serverId } from "../../../src/contract/domain/Id.ts"
 import { idBytes } from "../../../src/contract/domain/idBytes.ts"
 import { fileLimit } from "../../../src/contract/domain/Limits.ts"
+import type { FileError, FileSession } from "../../../src/contract/nodeApi/NodeFiles.ts"
 import { eventually } from "../../support/eventually.ts"
+import { archive, member as tarMember } from "../../support/tar.ts"
 import { describeQuotas } from "../files/quotaKernel.ts"
 import { ext4Disk, fillDisk, quotaDisks, withExt4 } from "../files/scene.ts"
 import { harness } from "../support.ts"
@@ -42,6 +45,24 @@ const copyByTask = Effect.fnUntraced(function* ({ files, id }: Scene) {
     return yield* Effect.fail({ status: 507, detail: reason.replace(/^.*the first: /, "") })
 })
 
+/** Uploads a file in parts, and removes the upload once a part is refused. */
+const uploadParts = Effect.fnUntraced(function* ({ files, id }: Scene, path: string, size: number) {
+  const upload = { upload_id: randomBytes(24).toString("base64url"), owner: "key_1" }
+  yield* files.uploads.begin(id, { ...upload, path, size, metadata: "" })
+  const parts = Effect.gen(function* () {
+    for (let at = 0; at < size; at += MEGABYTE.length)
+      yield* files.uploads.append(id, { ...upload, offset: at }, Stream.make(MEGABYTE))
+  })
+  yield* Effect.ensuring(parts, Effect.ignore(files.uploads.end(id, upload)))
+})
+
+/** Unpacks an archive of files while it arrives. */
+const unpack = Effect.fnUntraced(function* ({ files, id }: Scene, members: ReadonlyArray<Buffer>) {
+  const operation_id = serverId(idBytes(16))
+  const task = { kind: "unpack", to: "/unpacked", overwrite: "fail" } as const
+  yield* files.receive(id, { operation_id, task }, Stream.make(archive(...members)))
+})
+
 /** Every way to write more than there is room for is refused, and leaves nothing. */
 const refusesAll = Effect.fnUntraced(function* (scene: Scene, refused: RegExp, fill = () => {}) {
   const { change, files, folder, id, names } = scene
@@ -52,10 +73,33 @@ const refusesAll = Effect.fnUntraced(function* (scene: Scene, refused: RegExp, f
   const [copied] = yield* change({ kind: "copy", from: "/two", path: "/copy" })
   assert.match(yield* refusalOf(copied === undefined ? Effect.void : Effect.fail(copied)), refused)
   assert.match(yield* refusalOf(copyByTask(scene)), refused)
+  assert.match(yield* refusalOf(uploadParts(scene, "/upload", 2_000_000)), refused)
+  const member = tarMember({ name: "./large", content: "x".repeat(4_000_000) })
+  assert.match(yield* refusalOf(unpack(scene, [member])), refused)
   assert.deepStrictEqual([yield* names("/"), remnants(folder)], [before, []])
   assert.match(yield* refusalOf(writeInPlace(scene, 40_000_000)), refused)
   assert.deepStrictEqual(statusesOf(yield* change({ kind: "delete", path: "/in-place" })), [200])
 })
+
+const failing = (outcomes: Effect.Success<ReturnType<Scene["change"]>>) => {
+  const [refusal] = outcomes === "large" ? [] : outcomes
+  return refusal === undefined ? Effect.void : Effect.fail(refusal)
+}
+
+/** Every way to make one file or folder. */
+const makingFiles = (scene: Scene): Readonly<Record<string, Effect.Effect<unknown, unknown>>> => {
+  const { change, files, id } = scene
+  const inSession = <A>(use: (session: FileSession) => Effect.Effect<A, FileError>) =>
+    Effect.scoped(Effect.flatMap(files.session(id), use))
+  return {
+    folder: Effect.flatMap(change({ kind: "folder", path: "/one-more" }), failing),
+    copy: Effect.flatMap(change({ kind: "copy", from: "/server.jar", path: "/one-more" }), failing),
+    upload: uploadParts(scene, "/one-more", 1),
+    unpack: unpack(scene, [tarMember({ name: "./one", content: "" })]),
+    open: inSession((session) => session.open("/one-more", writing)),
+    "folder of SFTP": inSession((session) => session.change({ kind: "folder", path: "/one-more" }))
+  }
+}
 
 const rules = () => {
   for (const [name, disk] of Object.entries(quotaDisks)) {
@@ -78,7 +122,10 @@ const rules = () => {
             const full = Effect.forever(
               Effect.suspend(() => files.write(id, { path: `/n${readdirSync(folder).length}` }, Stream.empty))
             )
-            assert.match(yield* refusalOf(full), new RegExp(`^507 disk: \\d+ of ${most} files and folders$`))
+            const refused = new RegExp(`^507 disk: \\d+ of ${most} files and folders$`)
+            assert.match(yield* refusalOf(full), refused)
+            for (const [name, way] of Object.entries(makingFiles(scene)))
+              assert.match(yield* refusalOf(way), refused, name)
             assert.deepStrictEqual(remnants(folder), [])
           }).pipe(Effect.scoped),
         60_000
