@@ -12,6 +12,7 @@ import { events } from "./events.ts"
 import { files } from "./files.ts"
 import { BenchFailed } from "./harness.ts"
 import { idle } from "./idle.ts"
+import { largeFolder } from "./largeFolder.ts"
 import { lists } from "./lists.ts"
 import { overlay } from "./overlay.ts"
 import { pipelining } from "./pipelining.ts"
@@ -42,6 +43,7 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
   dashboard,
   stalls,
   scaling,
+  largeFolder,
   files
 }
 

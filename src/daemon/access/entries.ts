@@ -5,7 +5,7 @@ import { Clock, Effect, Option } from "effect"
 import { childPath, type FileEntry, type FileType, shownName } from "../../contract/domain/Files.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
-import { forEachEntry, type IoError, toIoError } from "../disk/fsio.ts"
+import { forEachName, type IoError, toIoError } from "../disk/fsio.ts"
 import { io, isTemporary, lstatIn, PERMISSIONS, within } from "../disk/safePath.ts"
 import { treeSize } from "../files/copyTree.ts"
 import { noSuchPath } from "./refused.ts"
@@ -90,36 +90,36 @@ export const statEntry = Effect.fnUntraced(function* (site: Site, given: string)
   return tagged
 })
 
-const compare = (a: Buffer, b: Buffer) => Buffer.compare(a, b)
-
 /** Names that are in memory beside those of the page, before they are sorted. */
 const SLACK = 2000
+/** A name whose bytes are shown as they are. */
+const PLAIN = /^[\x20-\x24\x26-\x7e]+$/
 
-/** Returns the first names of a folder after a name, in the order of their bytes. */
+/** Returns the first names of a folder after a name, in the order of their bytes. Only these are kept in memory. */
 const namesAfter = Effect.fnUntraced(function* (
   path: string,
   folder: fs.FileHandle,
   { after, most }: { readonly after: Buffer | undefined; readonly most: number },
   isListed: (name: string) => boolean
 ) {
-  let names: Array<Buffer> = []
-  let last: Buffer | undefined
+  // Each byte is a character, so that texts have the order of bytes.
+  const first = after?.toString("latin1")
+  let names: Array<string> = []
+  let last: string | undefined
   const keep = () => {
-    names.sort(compare)
+    names.sort()
     if (names.length > most) names = names.slice(0, most)
     if (names.length === most) last = names[most - 1]
   }
-  yield* forEachEntry(`/proc/self/fd/${folder.fd}/.`, ({ name }) =>
-    Effect.sync(() => {
-      if (after !== undefined && compare(name, after) <= 0) return
-      if (last !== undefined && compare(name, last) > 0) return
-      if (!isListed(shownName(name))) return
-      names.push(name)
-      if (names.length >= most + SLACK) keep()
-    })
-  ).pipe(Effect.catchTag("IoError", (error) => Effect.fail(toIoError(path, error))))
+  yield* forEachName(`/proc/self/fd/${folder.fd}/.`, (name) => {
+    if (first !== undefined && name <= first) return
+    if (last !== undefined && name > last) return
+    if (!isListed(PLAIN.test(name) ? name : shownName(Buffer.from(name, "latin1")))) return
+    names.push(name)
+    if (names.length >= most + SLACK) keep()
+  }).pipe(Effect.catchTag("IoError", (error) => Effect.fail(toIoError(path, error))))
   keep()
-  return names
+  return names.map((name) => Buffer.from(name, "latin1"))
 })
 
 const isGone = ({ code }: IoError) => code === "ENOENT" || code === "EINVAL"

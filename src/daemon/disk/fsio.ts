@@ -161,19 +161,40 @@ export const openEntries = (path: string, bufferSize: number) =>
     (dir) => Effect.ignore(io(`close folder ${path}`, () => dir.close()))
   )
 
-/** Returns the next entries of an open folder: fewer than `most` at its end. */
+/**
+ * Returns the next entries of an open folder: fewer than `most`, which the folder has been opened with, at its end. Only
+ * the first one may wait for the disk, the others have been read with it.
+ */
 export const nextEntries = (dir: Dir, path: string | Buffer, most = BATCH) =>
-  Effect.callback<ReadonlyArray<Dirent<Buffer>>, IoError>((resume) => {
-    const batch: Array<Dirent<Buffer>> = []
-    const read = () =>
-      dir.read((error, entry) => {
-        if (error !== null) return resume(Effect.fail(toIoError(`read folder ${path}`, error)))
-        // the encoding is `buffer`
-        if (entry !== null) batch.push(entry as unknown as Dirent<Buffer>)
-        return entry === null || batch.length === most ? resume(Effect.succeed(batch)) : read()
+  // the encoding of `openEntries` is `buffer`
+  nextOf(dir, path, most) as unknown as Effect.Effect<ReadonlyArray<Dirent<Buffer>>, IoError>
+
+const nextOf = (dir: Dir, path: string | Buffer, most: number) =>
+  Effect.flatMap(
+    io(`read folder ${path}`, () => dir.read()),
+    (first) =>
+      ioSync(`read folder ${path}`, () => {
+        const batch: Array<Dirent> = []
+        for (let entry = first; entry !== null; entry = batch.length < most ? dir.readSync() : null)
+          batch.push(entry)
+        return batch
       })
-    read()
-  })
+  )
+
+/** Calls a function for each name in a folder; each byte is one character, which is a third of the work of buffers. */
+export const forEachName = (path: string, use: (name: string) => void): Effect.Effect<void, IoError> =>
+  Effect.acquireUseRelease(
+    io(`read folder ${path}`, () => fs.opendir(path, { encoding: "latin1", bufferSize: BATCH })),
+    (dir) =>
+      Effect.gen(function* () {
+        for (;;) {
+          const batch = yield* Effect.uninterruptible(nextOf(dir, path, BATCH))
+          for (const { name } of batch) use(name)
+          if (batch.length < BATCH) return
+        }
+      }),
+    (dir) => Effect.promise(() => dir.close())
+  )
 
 export const isEmptyFolder = (path: string): Effect.Effect<boolean, IoError> =>
   Effect.acquireUseRelease(
