@@ -1,12 +1,15 @@
 /** A server that exchanges what callers access at the same moment (spec 10.5). */
 import { spawn, spawnSync } from "node:child_process"
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, promises, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { syncBuiltinESMExports } from "node:module"
 import { join } from "node:path"
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { serverId } from "../../src/contract/domain/Id.ts"
 import { idBytes } from "../../src/contract/domain/idBytes.ts"
-import { filesOf, places, put, refusalOf } from "../daemon/access/scene.ts"
+import { asRoot, filesOf, put, refusalOf, type ScenePlace } from "../daemon/access/scene.ts"
+import { smallDisk } from "../daemon/files/scene.ts"
+import { harness } from "../daemon/support.ts"
 import { eventually, until } from "../support/eventually.ts"
 import { archive, member } from "../support/tar.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -14,10 +17,9 @@ import { temporaryFolder } from "../support/temporaryFolder.ts"
 /** Exchanges the folder `swap` for a link to `outside`, and the file `one` for a link into it, without a pause. */
 const swapper = `
   const fs = require("node:fs")
-  const outside = process.argv[1]
+  const [outside, counted] = process.argv.slice(1)
   const quietly = (run) => { try { run() } catch {} }
-  fs.writeFileSync("swapping", "")
-  for (;;) {
+  for (let swaps = 1; ; swaps++) {
     quietly(() => fs.renameSync("swap", "aside"))
     quietly(() => fs.symlinkSync(outside, "swap"))
     quietly(() => fs.rmSync("one"))
@@ -26,24 +28,118 @@ const swapper = `
     quietly(() => fs.renameSync("aside", "swap"))
     quietly(() => fs.unlinkSync("one"))
     quietly(() => fs.writeFileSync("one", "inside"))
+    if (swaps % 100 === 0) fs.writeFileSync(counted, String(swaps))
   }`
 
-const swapping = (folder: string, outside: string) =>
-  Effect.acquireRelease(
-    Effect.sync(() => spawn(process.execPath, ["-e", swapper, outside], { cwd: folder, stdio: "ignore" })),
+const swapping = Effect.fnUntraced(function* (folder: string, outside: string) {
+  const counted = join(yield* temporaryFolder, "swaps")
+  writeFileSync(counted, "0")
+  yield* Effect.acquireRelease(
+    Effect.sync(() =>
+      spawn(process.execPath, ["-e", swapper, outside, counted], { cwd: folder, stdio: "ignore" })
+    ),
     (child) => Effect.sync(() => child.kill("SIGKILL"))
   )
+  return () => Number(readFileSync(counted, "utf8"))
+})
 
 const SECRET = "text of another server"
-const ROUNDS = 120
+/** Of 10,000 accesses in all. */
+const ACCESSES = 3000
+const volumes = [{ name: "s", source: "shared", target: "shared", mode: "rw" }] as const
+const writing = { read: true, write: true, create: true, exclusive: false, truncate: false }
 
-for (const [name, place] of Object.entries(places)) {
+interface Swapped {
+  readonly where: ScenePlace
+  /** The folder that the server changes, as callers name it. */
+  readonly at: "" | "/shared"
+  /** Accesses, and swaps that happen meanwhile at least. */
+  readonly accesses: number
+}
+
+/** Remote nodes and overlays take several times as long for each access. */
+const swapped: Readonly<Record<string, Swapped>> = {
+  "plain folder, embedded": {
+    where: { far: false, instanceFiles: "copy" },
+    at: "",
+    accesses: ACCESSES
+  },
+  "volume, embedded": { where: { far: false, instanceFiles: "copy" }, at: "/shared", accesses: ACCESSES },
+  "plain folder, remote": { where: { far: true, instanceFiles: "copy" }, at: "", accesses: 1000 },
+  ...(asRoot ? { "overlay, embedded": { where: { far: false }, at: "", accesses: ACCESSES } } : {})
+}
+
+/** Accesses of each kind to what is swapped. Each one may fail, and none may reach the folder outside. */
+const accessesTo = (scene: Effect.Success<ReturnType<typeof filesOf>>, top: Swapped["at"]) => {
+  const { change, files, id, list, read, write } = scene
+  const tar = archive(
+    member({ name: "./secret", content: "unpacked" }),
+    member({ name: "./sub/new", content: "unpacked" })
+  )
+  const unpacked = (to: string) => {
+    const operation_id = serverId(idBytes(16))
+    const task = { kind: "unpack" as const, to, overwrite: "replace" as const }
+    return files
+      .receive(id, { operation_id, task }, Stream.make(tar))
+      .pipe(Effect.andThen(eventually(files.progress(id, operation_id), ({ state }) => state !== "running")))
+  }
+  const archived = (path: string) =>
+    files.archive(id, { paths: [path], format: "tar" }).pipe(
+      Effect.flatMap(Stream.runCollect),
+      Effect.map((pieces) => Buffer.concat(pieces).toString("latin1")),
+      Effect.scoped
+    )
+  const inPlace = (path: string) =>
+    Effect.gen(function* () {
+      const session = yield* files.session(id)
+      const file = yield* session.open(path, writing, 0o644)
+      const text = Buffer.from(yield* file.read(0, 100)).toString()
+      yield* file.write(0, Buffer.from("inside"))
+      return text
+    }).pipe(Effect.scoped)
+  const swap = `${top}/swap`
+  const kinds: ReadonlyArray<(at: number) => Effect.Effect<unknown, unknown>> = [
+    () => read(`${swap}/secret`),
+    () => read(`${top}/one`),
+    () => list(swap),
+    (at) => write(`${swap}/w${at % 7}`, "written"),
+    (at) => write(`${swap}/made${at % 5}/w`, "written"),
+    () => write(`${swap}/secret`, "inside"),
+    () => inPlace(`${swap}/secret`),
+    () => change({ kind: "delete", path: `${swap}/sub` }),
+    () => change({ kind: "delete", path: `${swap}/secret` }),
+    () => change({ kind: "folder", path: `${swap}/sub` }, { kind: "mode", path: `${top}/one`, mode: "0600" }),
+    (at) =>
+      change(
+        { kind: "copy", from: swap, path: `${top}/copy${at % 3}`, overwrite: "replace" },
+        { kind: "delete", path: `${top}/copy${at % 3}` }
+      ),
+    () => change({ kind: "move", from: `${swap}/w1`, path: `${swap}/sub/w1`, overwrite: "replace" }),
+    () =>
+      files.search(id, {
+        path: top === "" ? "/" : top,
+        text: "another server",
+        limit: 10,
+        case_sensitive: true
+      }),
+    () => files.search(id, { path: swap, name: "kept", limit: 10, case_sensitive: true }),
+    () => unpacked(swap),
+    (at) => unpacked(`${swap}/unpacked${at % 3}`),
+    () => archived(swap)
+  ]
+  return { kinds, diff: files.diff(id) }
+}
+
+for (const [name, { accesses, at: top, where }] of Object.entries(swapped)) {
   describe(`SECURITY: a server that swaps folders for links: ${name}`, () => {
     it.live(
-      "nothing outside of the server is read or changed",
+      `nothing outside of the server is read or changed by ${accesses} accesses`,
       () =>
         Effect.gen(function* () {
-          const { change, files, folder, id, list, read, write } = yield* filesOf(place)
+          // Writes wait for no disk, so that more of them meet a swap.
+          const node = yield* harness(where, asRoot ? yield* smallDisk(64) : yield* temporaryFolder)
+          const scene = yield* filesOf(where, { volumes, files: { volumes: "write" } }, node)
+          const folder = top === "" ? scene.folder : join(node.dataDir, "volumes/shared")
           const outside = yield* temporaryFolder
           writeFileSync(join(outside, "secret"), SECRET)
           mkdirSync(join(outside, "sub"))
@@ -52,88 +148,50 @@ for (const [name, place] of Object.entries(places)) {
           put(folder, "swap/secret", "inside")
           put(folder, "one", "inside")
           const before = statSync(outside)
-          yield* swapping(folder, outside)
-          yield* until("the server swaps", () => existsSync(join(folder, "swapping")))
-          const seen: Array<string> = []
+          const swaps = yield* swapping(folder, outside)
+          yield* until("the server swaps", () => swaps() > 0)
+          const seen: Record<string, number> = {}
           const note = (effect: Effect.Effect<unknown, unknown>) =>
             Effect.map(
               Effect.matchEffect(effect, {
                 onSuccess: (value) => Effect.succeed(JSON.stringify(value) ?? ""),
                 onFailure: (error) => refusalOf(Effect.fail(error))
               }),
-              (text) => seen.push(text)
+              (text) => {
+                const kind = /^\d{3} /.exec(text)?.[0] ?? (text === '"inside"' ? "inside" : "done")
+                const found = text.includes(SECRET) || kind === "500 " ? text : kind
+                seen[found] = (seen[found] ?? 0) + 1
+              }
             )
-          const archived = files.archive(id, { paths: ["/"], format: "tar" }).pipe(
-            Effect.flatMap(Stream.runCollect),
-            Effect.map((pieces) => Buffer.concat(pieces).toString("latin1")),
-            Effect.scoped
-          )
-          const tar = archive(
-            member({ name: "./secret", content: "unpacked" }),
-            member({ name: "./sub/new", content: "unpacked" })
-          )
-          const unpacked = (to: string) => {
-            const operation_id = serverId(idBytes(16))
-            const task = { kind: "unpack" as const, to, overwrite: "replace" as const }
-            return files
-              .receive(id, { operation_id, task }, Stream.make(tar))
-              .pipe(
-                Effect.andThen(
-                  eventually(files.progress(id, operation_id), ({ state }) => state !== "running")
-                )
-              )
-          }
-          const round = (at: number) => [
-            note(read("/swap/secret")),
-            note(read("/one")),
-            note(list("/swap")),
-            note(write(`/swap/w${at % 7}`, "written")),
-            note(write(`/swap/made${at % 5}/w`, "written")),
-            note(write("/swap/secret", "inside")),
-            ...(at % 4 === 0 ? [note(unpacked(`/swap/unpacked${at}`)), note(unpacked("/swap"))] : []),
-            note(
-              change(
-                { kind: "delete", path: "/swap/sub" },
-                { kind: "folder", path: "/swap/sub" },
-                { kind: "mode", path: "/one", mode: "0600" },
-                { kind: "copy", from: "/swap", path: `/copy${at}` },
-                { kind: "delete", path: `/copy${at}` },
-                { kind: "move", from: "/swap/w1", path: "/swap/sub/w1", overwrite: "replace" }
-              )
-            ),
-            note(files.search(id, { path: "/", text: "another server", limit: 10, case_sensitive: true })),
-            ...(at % 10 === 0 ? [note(archived), note(files.diff(id))] : [])
-          ]
-          yield* Effect.forEach(
-            Array.from({ length: ROUNDS }, (_, at) => at),
-            (at) => Effect.forEach(round(at), (one) => one, { concurrency: "unbounded", discard: true }),
-            { concurrency: 4, discard: true }
-          )
-          assert.isAbove(seen.length, ROUNDS * 8)
-          assert.isTrue(seen.some((text) => text === '"inside"'))
-          assert.isTrue(seen.some((text) => text.startsWith("409 ")))
+          const { diff, kinds } = accessesTo(scene, top)
+          const begun = swaps()
+          const run = (at: number) => note(kinds[at % kinds.length]?.(at) ?? Effect.void)
+          yield* Effect.forEach(Array(accesses).keys(), run, { concurrency: 12, discard: true })
+          yield* note(diff)
+          yield* until("the server has swapped more often", () => swaps() - begun > 10_000)
           assert.deepStrictEqual(
-            seen.filter((text) => text.includes(SECRET) || text.startsWith("500 ")).slice(0, 3),
+            Object.keys(seen).filter((text) => text.includes(SECRET) || text.startsWith("500 ")),
             []
           )
+          assert.isAbove(seen.inside ?? 0, 0)
+          assert.isAbove(seen["409 "] ?? 0, 0)
           assert.deepStrictEqual(readdirSync(outside, { recursive: true }).toSorted(), [
             "secret",
             "sub",
             "sub/kept"
           ])
-          assert.strictEqual(readFileSync(join(outside, "secret"), "utf8"), SECRET)
-          assert.deepStrictEqual(
-            [statSync(outside).mtimeMs, statSync(outside).mode],
-            [before.mtimeMs, before.mode]
-          )
+          for (const file of ["secret", "sub/kept"])
+            assert.strictEqual(readFileSync(join(outside, file), "utf8"), SECRET)
+          const { mode, mtimeMs } = statSync(outside)
+          assert.deepStrictEqual([mtimeMs, mode], [before.mtimeMs, before.mode])
         }).pipe(Effect.scoped),
-      300_000
+      110_000
     )
   })
 }
 
 describe("SECURITY: large and deep folders of a server", () => {
-  it.live("of 200,000 entries, the first page takes little time and memory", () =>
+  it.live("of 200,000 entries, a page takes little memory, and looks at its own entries only", () =>
     Effect.gen(function* () {
       const { folder, list } = yield* filesOf({ far: false, instanceFiles: "copy" })
       mkdirSync(join(folder, "many"))
@@ -144,14 +202,19 @@ describe("SECURITY: large and deep folders of a server", () => {
       yield* list("/many", { limit: 10 })
       globalThis.gc?.()
       const before = process.memoryUsage().rss
-      const began = performance.now()
+      const looked = vi.spyOn(promises, "lstat")
+      syncBuiltinESMExports()
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          looked.mockRestore()
+          syncBuiltinESMExports()
+        })
+      )
       const page = yield* list("/many")
-      const took = performance.now() - began
-      const grown = process.memoryUsage().rss - before
+      assert.isBelow(process.memoryUsage().rss - before, 32 * 1024 * 1024)
+      const count = looked.mock.calls.filter(([path]) => String(path).includes("/name-")).length
+      assert.strictEqual(count, 1000)
       assert.deepStrictEqual([page.entries.length, page.next], [1000, "name-001000"])
-      assert.isBelow(grown, 32 * 1024 * 1024)
-      // The goal is 200 ms on a quiet machine.
-      assert.isBelow(took, 2000)
       const last = yield* list("/many", { after: "name-199999" })
       assert.deepStrictEqual([last.entries.map(({ name }) => name), last.next], [["name-200000"], undefined])
     }).pipe(Effect.scoped)
