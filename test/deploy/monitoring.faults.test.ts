@@ -176,6 +176,10 @@ describe.runIf(prometheus.run)(`deploy/monitoring: the board${prometheus.note}`,
           ({ json }) => json?.length > 0
         )
         yield* becomes(service, id, "running")
+        yield* expectStatus(service, 202, "POST", `/api/servers/${id}/backups`, {
+          body: {},
+          headers: { authorization: `Bearer ${service.key}`, prefer: "wait=60" }
+        })
         yield* create(service, "broken")
         yield* expectStatus(service, 503, "POST", "/api/servers", { body: { blueprint_id: "large" } })
         assert.strictEqual((yield* service.request("GET", "/api/nodes", { key: "wrong" })).status, 401)

@@ -1,4 +1,4 @@
-import { Cause, Clock, Context, Duration, Effect, Layer, Option } from "effect"
+import { Cause, Clock, Context, Duration, Effect, Layer, Metric, Option } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { isUnderway } from "../../contract/domain/Migration.ts"
@@ -11,6 +11,7 @@ import {
   shownOperation
 } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { operationCount, operationDuration } from "../../shared/observability/metrics.ts"
 import { backoff } from "../../shared/work/backoff.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
@@ -182,7 +183,7 @@ export const OperationLeader = Layer.effectDiscard(
     const work = yield* makeWork
 
     const end = Effect.fnUntraced(function* (
-      { id, kind, server_id }: OperationRecord,
+      { created_at, id, kind, server_id }: OperationRecord,
       outcome: Omit<OperationEnd, "finished_at">
     ): Effect.fn.Return<StepOutcome, Unavailable> {
       const finished_at = yield* nowText
@@ -191,6 +192,12 @@ export const OperationLeader = Layer.effectDiscard(
       patience.forget(id)
       if (ended === undefined) return "done"
       const { reason, state } = outcome
+      const labels = { kind, outcome: state }
+      yield* Metric.update(Metric.withAttributes(operationCount, labels), 1)
+      yield* Metric.update(
+        Metric.withAttributes(operationDuration, labels),
+        (Date.parse(finished_at) - Date.parse(created_at)) / 1000
+      )
       const text = `operation ${state}: ${kind}${reason === null ? "" : `: ${reason}`}`
       yield* Effect.annotateLogs(Effect.logWithLevel(state === "failed" ? "Warn" : "Info")(text), {
         server_id

@@ -1,8 +1,10 @@
-import { Effect, Metric } from "effect"
+import { Clock, Effect, Metric } from "effect"
 import type { NodeDetail } from "../../contract/domain/Node.ts"
 import { ServerStatus } from "../../contract/domain/ServerStatus.ts"
 import {
   auditSize,
+  backupAge,
+  backupBytes,
   databaseUp,
   httpConnections,
   httpDropped,
@@ -33,6 +35,7 @@ import { NodeRegistry } from "../nodes/NodeRegistry.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { AuditRepo } from "../store/repos/AuditRepo.ts"
+import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 
 /** @param heard whether the heartbeats of the node arrive, so that its usage is that of now */
@@ -56,6 +59,25 @@ const seriesOf = (detail: NodeDetail, heard: boolean): ReadonlyArray<Series> => 
   ]
 }
 
+/** Sets the age and the size of the good backups of each blueprint, unless the database is away. */
+const makeBackupSeries = Effect.gen(function* () {
+  const repo = yield* BackupRepo
+  const store = yield* Store
+  const setSeries = makeSeries()
+  return Effect.gen(function* () {
+    const now = yield* Clock.currentTimeMillis
+    const all = yield* store.read(repo.byBlueprint)
+    yield* setSeries(
+      all.flatMap(
+        ({ blueprint_id: blueprint, newest, stored_bytes }): ReadonlyArray<Series> => [
+          { gauge: backupAge, labels: { blueprint }, value: Math.max(0, now - Date.parse(newest)) / 1000 },
+          { gauge: backupBytes, labels: { blueprint }, value: stored_bytes }
+        ]
+      )
+    )
+  }).pipe(Effect.ignore)
+})
+
 /** Returns an effect that updates the metrics of the service; it runs before each response of `/metrics`. */
 export const makeObserve = Effect.gen(function* () {
   const manager = yield* ServerManager
@@ -67,6 +89,7 @@ export const makeObserve = Effect.gen(function* () {
   const journal = yield* Journal
   const store = yield* Store
   const audit = yield* AuditRepo
+  const setBackups = yield* makeBackupSeries
   const setSeries = makeSeries()
   const setDropped = makeTotal(httpDropped)
   const setPlaced = makeTotal(Metric.withAttributes(placements, { outcome: "placed" }))
@@ -95,6 +118,7 @@ export const makeObserve = Effect.gen(function* () {
       yield* Metric.update(journalNewest, bounds.value.newest)
       yield* Metric.update(journalOldest, bounds.value.oldest)
       yield* Effect.ignore(Effect.flatMap(store.read(audit.size), (bytes) => Metric.update(auditSize, bytes)))
+      yield* setBackups
     }
   })
 })

@@ -84,6 +84,34 @@ export const placements = counter("muster_placements_total", "Placements by outc
   outcome: "`placed`, `refused`"
 })
 
+// Operations and backups
+const operation = {
+  kind: "task of the operation, such as `backup.create`",
+  outcome: "`done`, `failed`, `cancelled`"
+}
+export const operationCount = counter(
+  "muster_operations_total",
+  "Ended operations by kind and outcome.",
+  operation
+)
+export const operationDuration = histogram(
+  "muster_operation_duration_seconds",
+  "Time of an operation from its request to its end.",
+  LONG,
+  operation
+)
+const blueprint = { blueprint: "id of the blueprint" }
+export const backupAge = gauge(
+  "muster_backup_newest_age_seconds",
+  "Age of the newest good backup of the servers of a blueprint.",
+  blueprint
+)
+export const backupBytes = gauge(
+  "muster_backup_stored_bytes",
+  "Bytes that the good backups of the servers of a blueprint take, in total.",
+  blueprint
+)
+
 // Nodes
 export const nodeCount = gauge("muster_nodes", "Known nodes by connection.", { connected: "`true`, `false`" })
 export const nodeUp = gauge(

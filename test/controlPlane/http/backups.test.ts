@@ -128,6 +128,29 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
       })
     )
 
+    it.effect(
+      "the metrics have the age and the bytes of the good backups of a blueprint, and the outcomes",
+      () =>
+        Effect.gen(function* () {
+          const { api, id: server } = yield* scene("embedded")
+          const { backup } = yield* backedUp(api, server)
+          const { text } = yield* api.request("GET", "/metrics")
+          const valueOf = (name: string, labels: string) =>
+            Number(new RegExp(`^muster_${name}\\{${labels}\\} (\\S+)$`, "m").exec(text)?.[1])
+          const outcome = 'kind="backup.create",outcome="done"'
+          assert.isAtLeast(valueOf("operations_total", outcome), 1)
+          assert.isAtLeast(valueOf("operation_duration_seconds_count", outcome), 1)
+          const age = valueOf("backup_newest_age_seconds", 'blueprint="kept"')
+          assert.isAtMost(Math.abs(age - (Date.now() - Date.parse(backup.created_at)) / 1000), 5)
+          const good = (yield* expectStatus(api, 200, "GET", "/api/backups?state=done&limit=100")).json
+          const stored = good.reduce(
+            (sum: number, one: { readonly stored_bytes: number }) => sum + one.stored_bytes,
+            0
+          )
+          assert.strictEqual(valueOf("backup_stored_bytes", 'blueprint="kept"'), stored)
+        })
+    )
+
     it.effect("an expired backup is removed unless it is pinned", () =>
       Effect.gen(function* () {
         const { api, id: server } = yield* scene("embedded")

@@ -9,6 +9,7 @@ import {
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../../contract/domain/Operation.ts"
+import { jsonNumber } from "../sql/dialect.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
 
@@ -23,6 +24,9 @@ const encodeFigures = writeRow(JsonColumn(BackupFigures))
 const encodeLabels = writeRow(JsonColumn(Labels))
 const readAll = readRows(BackupRow)
 const readOne = firstRow(BackupRow)
+const readTotals = readRows(
+  Schema.Struct({ blueprint_id: Schema.String, newest: Schema.String, stored_bytes: IntColumn })
+)
 const readCount = firstRow(Schema.Struct({ count: IntColumn }))
 
 /** The facts of the server for the journal, if it exists. */
@@ -88,6 +92,12 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
           readCount(sql`SELECT COUNT(*) AS count FROM backups WHERE server_id = ${server_id}`),
           Option.match({ onNone: () => 0, onSome: ({ count }) => count })
         ),
+      /** Returns, for each blueprint with good backups, the time of the newest one and the bytes that all take. */
+      byBlueprint: readTotals(
+        sql`SELECT blueprint_id, MAX(created_at) AS newest,
+            CAST(SUM(${jsonNumber(sql, "figures", "stored_bytes")}) AS BIGINT) AS stored_bytes
+          FROM backups WHERE state = 'done' GROUP BY blueprint_id`
+      ),
       find: (id: string) => readOne(sql`SELECT * FROM backups WHERE id = ${id}`),
       /** Returns backups, newest first, unless no backup has the id `after`. */
       list: Effect.fn("BackupRepo.list")(function* ({

@@ -63,5 +63,12 @@ export const tableExists = (sql: SqlClient.SqlClient, name: string) =>
           WHERE relname = ${name} AND relnamespace = current_schema()::regnamespace`
   })
 
+/** The whole number of a field of a column with JSON. */
+export const jsonNumber = (sql: SqlClient.SqlClient, column: string, field: string) =>
+  sql.onDialectOrElse({
+    sqlite: () => sql.literal(`(${column} ->> '${field}')`),
+    orElse: () => sql.literal(`(${column}::json ->> '${field}')::bigint`)
+  })
+
 /** The channel that announces every commit with journal entries. */
 export const JOURNAL_CHANNEL = "muster_journal"
