@@ -185,7 +185,8 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
           assert.match(files.stdout(), /^Welcome back\n\n[\s\S]*^motd\.txt 13$/m)
           const upload = yield* start("upload")
           assert.strictEqual(yield* upload.exited("60 seconds"), 0, upload.output())
-          assert.match(upload.stdout(), /^from byte 0\n[\s\S]*41943040 of 41943040\nstored as "/)
+          const resumed = /^0 of 41943040\n33554432 of 41943040\nstopped\ncontinues at [1-9]\d+\nstored as "/
+          assert.match(upload.stdout(), resumed)
           const promise = yield* start("promise")
           assert.strictEqual(yield* promise.exited("60 seconds"), 0, promise.output())
           assert.match(promise.stdout(), /Z running\n[\s\S]*hello[\s\S]*\n404 server not found: nope GET /)
