@@ -47,6 +47,14 @@ export const NodeBackupsHandlers = handlersOf(
       )
     return handlers.handleAll({
       work: ({ params, payload }) => call((backups) => backups.work(params.id, payload)),
+      receive: ({ params, query: { backup_id, operation_id, ...archive }, request }) =>
+        ask(({ backups }) =>
+          backups.receive(
+            params.id,
+            { operation_id, task: { kind: "restore", backup_id, archive, arrives: true } },
+            Stream.mapError(request.stream, () => bodyLost)
+          )
+        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
       cancel: ({ params, payload }) => call((backups) => backups.cancel(params.id, payload)),
       remove: ({ params }) => call((backups) => backups.remove(params.backup)),
       archive: ({ params }) => call((backups) => backups.archive(params.backup))

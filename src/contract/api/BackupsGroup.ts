@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Backup, BackupPatch, BackupRequest, BackupState } from "../domain/Backup.ts"
+import { Backup, BackupPatch, BackupRequest, BackupState, RestoreRequest } from "../domain/Backup.ts"
 import { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { Operation } from "../domain/Operation.ts"
@@ -34,6 +34,19 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
       route("Back up the files of a server", {
         right: "backups",
         audited: "backup.create",
+        longestWait: LONGEST_WAIT_SECONDS
+      })
+    ),
+    HttpApiEndpoint.post("restore", "/servers/:server/restore", {
+      params: server,
+      headers: waitHeaders,
+      payload: RestoreRequest,
+      success: Operation.pipe(HttpApiSchema.status(202)),
+      error: errors
+    }).annotateMerge(
+      route("Replace the files of an offline server by those of a backup", {
+        right: "restore",
+        audited: "backup.restore",
         longestWait: LONGEST_WAIT_SECONDS
       })
     ),

@@ -124,16 +124,56 @@ const BackedUpServer = Schema.Struct({
   overrides: Schema.Json
 })
 
+/** The creation of a backup, on the node of its server. */
+export const CreateTask = Schema.Struct({
+  kind: Schema.Literal("create"),
+  backup_id: OperationId,
+  server: BackedUpServer
+})
+export type CreateTask = typeof CreateTask.Type
+
+/** Body of `POST /api/servers/:server/restore`. */
+export const RestoreRequest = Schema.Struct({
+  backup_id: Schema.String,
+  safety: optionalInput(Schema.Boolean),
+  start: optionalInput(Schema.Boolean)
+}).annotate({ identifier: "RestoreRequest" })
+export type RestoreRequest = typeof RestoreRequest.Type
+
+/** What the operation `backup.restore` does on the leader (spec 12.5). */
+export const RestoreWork = Schema.Struct({
+  backup_id: Schema.String,
+  /** The creation of the backup of the present files, which comes first. */
+  safety: Schema.NullOr(CreateTask),
+  start: Schema.Boolean
+})
+export type RestoreWork = typeof RestoreWork.Type
+
+/** Size and SHA-256 of an archive, in hex. */
+const ArchiveFigures = Schema.Struct({
+  bytes: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
+  sha256: BackupFigures.fields.sha256
+})
+export type ArchiveFigures = typeof ArchiveFigures.Type
+
 /** The task of an operation on a backup, on the node that has or makes it. */
 export const BackupTask = Schema.Union([
-  Schema.Struct({ kind: Schema.Literal("create"), backup_id: OperationId, server: BackedUpServer }),
-  Schema.Struct({ kind: Schema.Literal("verify"), backup_id: OperationId })
+  CreateTask,
+  Schema.Struct({ kind: Schema.Literal("verify"), backup_id: OperationId }),
+  Schema.Struct({
+    kind: Schema.Literal("restore"),
+    backup_id: OperationId,
+    archive: ArchiveFigures,
+    /** Whether the archive arrives as the body of a call, because another node has the backup. */
+    arrives: Schema.Boolean
+  })
 ])
 export type BackupTask = typeof BackupTask.Type
 
 /** The state of a {@link BackupTask}. A task that a restart of the daemon ended begins again with the next call. */
 export const BackupTaskState = Schema.Struct({
-  state: Schema.Literals(["running", "done", "failed"]),
+  /** `waiting`: the archive of a restore has not arrived. */
+  state: Schema.Literals(["waiting", "running", "done", "failed"]),
   progress: OperationProgress,
   /** Why it has failed. */
   reason: Schema.optionalKey(NodeText),

@@ -20,7 +20,8 @@ export const OperationKind = Schema.Literals([
   "files.pack",
   "files.unpack",
   "backup.create",
-  "backup.verify"
+  "backup.verify",
+  "backup.restore"
 ])
 export type OperationKind = typeof OperationKind.Type
 
@@ -32,7 +33,8 @@ const rights: Readonly<Record<OperationKind, { readonly see: PartRight; readonly
   "files.pack": { see: "browse", begin: "files" },
   "files.unpack": { see: "browse", begin: "files" },
   "backup.create": { see: "backups", begin: "backups" },
-  "backup.verify": { see: "backups", begin: "backups" }
+  "backup.verify": { see: "backups", begin: "backups" },
+  "backup.restore": { see: "backups", begin: "restore" }
 }
 
 /** Whether an operation of a kind has its server for itself: no other of these, no change of its files or node (spec 12.4). */

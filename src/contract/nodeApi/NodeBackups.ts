@@ -18,6 +18,15 @@ export interface BackupTaskRequest {
 export interface NodeBackups {
   /** Begins the task of an operation, or returns the state that it has; idempotent by the id of the operation. */
   work(id: ServerId, request: BackupTaskRequest): Effect.Effect<BackupTaskState, FileError>
+  /**
+   * Gives a restore its archive, and begins it. Returns once every byte has arrived and the digest is right.
+   * @error FileRefused 409 the archive arrives already, or the transfer was interrupted
+   */
+  receive<E>(
+    id: ServerId,
+    request: BackupTaskRequest,
+    bytes: Stream.Stream<Uint8Array, E>
+  ): Effect.Effect<void, FileError | E>
   /** Ends a task and removes an unfinished backup; idempotent, also for a task that the node does not know. */
   cancel(id: ServerId, request: BackupTaskRequest): Effect.Effect<void, FileError>
   /** Removes a backup; idempotent. @error FileRefused 409 a task works on it */
@@ -47,6 +56,17 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
       payload,
       error: refusals
     }).annotateMerge(route("Cancel the task of an operation on a backup")),
+    HttpApiEndpoint.put("receive", "/servers/:id/backups/archive", {
+      params: server,
+      query: {
+        operation_id: OperationId,
+        backup_id: OperationId,
+        bytes: Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)),
+        sha256: Schema.String
+      },
+      payload: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      error: refusals
+    }).annotateMerge(route("Restore an archive while it arrives", { transfers: true })),
     HttpApiEndpoint.delete("remove", "/backups/:backup", {
       params: backup,
       error: refusals

@@ -4,12 +4,19 @@
  */
 import { Clock, Context, Effect, Layer, Option, Result } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
-import type { BackupPatch, BackupRecord, BackupRequest, BackupTask } from "../../contract/domain/Backup.ts"
+import type {
+  BackupPatch,
+  BackupRecord,
+  BackupRequest,
+  BackupTask,
+  CreateTask
+} from "../../contract/domain/Backup.ts"
 import { Conflict, NodeFailure, NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
+import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { currentRestriction } from "../http/Principal.ts"
@@ -129,6 +136,47 @@ const makeReads = Effect.gen(function* () {
   return { find, list, listOf } as const
 })
 
+/** Returns a function that prepares the backup of a server. */
+export const makeNewBackup = Effect.map(BackupRepo, (repo) =>
+  Effect.fnUntraced(function* (server: ServerRecord, request: BackupRequest) {
+    const backup_id = serverId(idBytes(16))
+    const now = yield* Clock.currentTimeMillis
+    const { blueprint_id, id, labels, name = null, overrides = {} } = server
+    const task: CreateTask = {
+      kind: "create",
+      backup_id,
+      server: { server_name: name, blueprint_id, labels, overrides }
+    }
+    /** Inserts the backup with the operation that makes it. @error LimitReached the server has too many */
+    const insert = Effect.fnUntraced(function* (operation: OperationRecord) {
+      const count = yield* repo.countOf(id)
+      if (count >= MOST) return yield* Effect.fail(tooMany(id, count))
+      yield* repo.insert(
+        {
+          id: backup_id,
+          server_id: id,
+          server_name: name,
+          blueprint_id,
+          name: request.name ?? null,
+          labels: request.labels ?? labels,
+          state: "queued",
+          node_id: server.node_id,
+          operation_id: operation.id,
+          figures: null,
+          pinned: request.pinned ?? false,
+          expires_at: request.expires_in === undefined ? null : expiryOf(now, request.expires_in),
+          created_by: operation.created_by,
+          created_at: operation.created_at,
+          finished_at: null,
+          reason: null
+        },
+        server
+      )
+    })
+    return { task, insert }
+  })
+)
+
 export class Backups extends Context.Service<Backups>()("muster/backups/Backups", {
   make: Effect.gen(function* () {
     const daemons = yield* DaemonClient
@@ -137,6 +185,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
     const removeOnNode = yield* makeRemoveBackup
     const repo = yield* BackupRepo
     const store = yield* Store
+    const newBackup = yield* makeNewBackup
     const { find, list, listOf } = yield* makeReads
     const { recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
 
@@ -149,43 +198,9 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       const server = yield* recordOf(id)
       yield* refuseMoving(id)
       if (server.install.phase !== "ready") return yield* wrongStatus(server)
-      const backup_id = serverId(idBytes(16))
-      const now = yield* Clock.currentTimeMillis
-      const { blueprint_id, labels, name = null, overrides = {} } = server
-      const task: BackupTask = {
-        kind: "create",
-        backup_id,
-        server: { server_name: name, blueprint_id, labels, overrides: overrides }
-      }
-      yield* describeAudit({ id: backup_id })
-      return yield* operations.begin("backup.create", server, task, {
-        alongside: (operation) =>
-          Effect.gen(function* () {
-            const count = yield* repo.countOf(id)
-            if (count >= MOST) return yield* Effect.fail(tooMany(id, count))
-            yield* repo.insert(
-              {
-                id: backup_id,
-                server_id: id,
-                server_name: name,
-                blueprint_id,
-                name: request.name ?? null,
-                labels: request.labels ?? labels,
-                state: "queued",
-                node_id: server.node_id,
-                operation_id: operation.id,
-                figures: null,
-                pinned: request.pinned ?? false,
-                expires_at: request.expires_in === undefined ? null : expiryOf(now, request.expires_in),
-                created_by: operation.created_by,
-                created_at: operation.created_at,
-                finished_at: null,
-                reason: null
-              },
-              server
-            )
-          })
-      })
+      const { insert, task } = yield* newBackup(server, request)
+      yield* describeAudit({ id: task.backup_id })
+      return yield* operations.begin("backup.create", server, task, { alongside: insert })
     })
 
     const verify = Effect.fn("Backups.verify")(function* (id: string) {
@@ -248,7 +263,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    return { create, find, list, listOf, patch, archive, remove, verify }
+    return { create, find, finished, list, listOf, patch, archive, remove, verify }
   })
 }) {
   static readonly layer = Layer.effect(Backups, Backups.make)

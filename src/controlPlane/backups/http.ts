@@ -11,6 +11,7 @@ import { limitResponse } from "../http/rateLimit.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { Backups } from "./Backups.ts"
+import { Restores } from "./Restores.ts"
 
 const PAGE = 20
 
@@ -31,6 +32,7 @@ export const BackupsHandlers = handlersOf(
   Effect.fn(function* (handlers) {
     const accepted = yield* makeAccepted
     const backups = yield* Backups
+    const restores = yield* Restores
     const tickets = yield* Tickets
 
     const pageOf = ({ blueprint_id = "", server_id = "", since = "", state = "", ...query }: PageQuery) => ({
@@ -49,6 +51,12 @@ export const BackupsHandlers = handlersOf(
       create: Effect.fnUntraced(
         function* ({ headers, params, payload }) {
           return yield* accepted(yield* backups.create(params.server, payload), headers.prefer)
+        },
+        Effect.catchTag("LimitReached", limitResponse)
+      ),
+      restore: Effect.fnUntraced(
+        function* ({ headers, params, payload }) {
+          return yield* accepted(yield* restores.restore(params.server, payload), headers.prefer)
         },
         Effect.catchTag("LimitReached", limitResponse)
       ),

@@ -16,6 +16,7 @@ import {
 } from "../operations/OperationRunners.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
+import { makeRestoreRunner } from "./restoreRunner.ts"
 
 const readTask = makeReadTask(BackupTask)
 
@@ -37,6 +38,16 @@ const follow = Effect.fnUntraced(function* (
   }
 })
 
+/** Makes a backup that is part of an operation. */
+export interface CreateBackup {
+  run(
+    request: BackupTaskRequest,
+    server: ServerRecord,
+    report: Parameters<OperationRunner["run"]>[2]
+  ): Effect.Effect<void, RunnerError>
+  cancel(request: BackupTaskRequest, server: ServerRecord): Effect.Effect<void, RunnerError>
+}
+
 /** Registers the runners of backups: the nodes of their servers do the work (spec 12.4). */
 export const BackupRunners = Layer.effectDiscard(
   Effect.gen(function* () {
@@ -45,17 +56,20 @@ export const BackupRunners = Layer.effectDiscard(
     const store = yield* Store
     const { register } = yield* OperationRunners
 
+    const backupOf = Effect.fnUntraced(function* ({ backup_id }: BackupTask) {
+      const backup = Option.getOrUndefined(yield* store.read(repo.find(backup_id)))
+      return backup ?? (yield* new OperationFailed({ reason: "the backup was deleted" }))
+    })
     const callOf = Effect.fnUntraced(function* (operation: OperationRecord) {
       const task = yield* readTask(operation)
-      const backup = Option.getOrUndefined(yield* store.read(repo.find(task.backup_id)))
-      if (backup === undefined) return yield* new OperationFailed({ reason: "the backup was deleted" })
+      const backup = yield* backupOf(task)
       const asking: BackupTaskRequest = { operation_id: operation.id, task }
       return { backup, request: asking }
     })
 
-    const create: OperationRunner = {
-      run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
-        const { backup, request } = yield* callOf(operation)
+    const create: CreateBackup = {
+      run: Effect.fnUntraced(function* (request, server, report) {
+        const backup = yield* backupOf(request.task)
         // The runner was called before, and the leader ended between the last two writes.
         if (backup.state === "done") return
         yield* store.write(repo.copying(backup.id, server.node_id, server))
@@ -64,8 +78,9 @@ export const BackupRunners = Layer.effectDiscard(
         if (figures === undefined) return yield* new OperationFailed({ reason: "the node gives no figures" })
         yield* store.write(repo.finish(backup.id, figures, yield* nowText, server))
       }),
-      cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
-        const { request } = yield* callOf(operation)
+      cancel: Effect.fnUntraced(function* (request, server) {
+        const backup = yield* backupOf(request.task)
+        if (backup.state === "done") return
         const { backups } = yield* daemons.of(server.node_id)
         yield* asked(backups.cancel(server.id, request))
       })
@@ -82,7 +97,17 @@ export const BackupRunners = Layer.effectDiscard(
         yield* asked(backups.cancel(server.id, request))
       })
     }
-    register("backup.create", create)
+    register("backup.create", {
+      run: Effect.fnUntraced(function* (operation, server, report) {
+        const { request } = yield* callOf(operation)
+        yield* create.run(request, server, report)
+      }),
+      cancel: Effect.fnUntraced(function* (operation, server) {
+        const { request } = yield* callOf(operation)
+        yield* create.cancel(request, server)
+      })
+    })
+    register("backup.restore", yield* makeRestoreRunner(create))
     register("backup.verify", verify)
   })
 )

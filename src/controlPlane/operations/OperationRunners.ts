@@ -12,9 +12,9 @@ export class OperationFailed extends Data.TaggedError("OperationFailed")<{ reado
 export const LOOK_INTERVAL = "500 millis"
 
 /** Turns a refusal of the node into the end of the operation. */
-export const asked = <A>(
-  call: Effect.Effect<A, FileError>
-): Effect.Effect<A, OperationFailed | NodeUnreachable> =>
+export const asked = <A, R = never>(
+  call: Effect.Effect<A, FileError, R>
+): Effect.Effect<A, OperationFailed | NodeUnreachable, R> =>
   Effect.mapError(call, (error) =>
     error._tag === "NodeUnreachable" ? error : new OperationFailed({ reason: error.detail })
   )

@@ -44,11 +44,18 @@ const interrupted = new FileRefused({
   hint: "Send the file again."
 })
 
-/** Returns why the files of a server cannot be reached now, if so. */
+const refuse = (detail: string) =>
+  new DaemonRefused({ status: 409, detail, hint: "Wait until it is done, then try again." })
+
+/** Returns why callers cannot reach the files of a server now, if so. */
 export const whyClosed = (instance: Instance): DaemonRefused | undefined => {
+  const { closed } = instance.accesses
+  return closed === undefined ? whyBusy(instance) : refuse(closed)
+}
+
+/** Returns why the files of a server cannot be used now, also by a task that has them for itself. */
+export const whyBusy = (instance: Instance): DaemonRefused | undefined => {
   const { held, install, status, work } = instance.file.get()
-  const refuse = (detail: string) =>
-    new DaemonRefused({ status: 409, detail, hint: "Wait until it is done, then try again." })
   if (instance.isShutDown) return refuse("the server is being removed")
   if (held === true) return refuse("the server is migrating")
   if (work === "reset") return refuse("the server is being reset")
@@ -56,6 +63,20 @@ export const whyClosed = (instance: Instance): DaemonRefused | undefined => {
   if (install.phase !== "ready") return refuse("the server is not installed")
   return undefined
 }
+
+/** Gives bytes that arrive to an access. Their own failure is that of the call. */
+export const taking = <A, E, E2>(
+  bytes: Stream.Stream<Uint8Array, E>,
+  access: (given: Stream.Stream<Uint8Array, AccessError>) => Effect.Effect<A, E2>
+) =>
+  Effect.suspend(() => {
+    let failed: { readonly error: E } | undefined
+    const given = Stream.mapError(bytes, (error) => {
+      failed = { error }
+      return interrupted
+    }).pipe(Stream.timeoutOrElse({ duration: STALLED, orElse: () => Stream.fail(stalled) }))
+    return Effect.mapError(access(given), (error) => failed?.error ?? error)
+  })
 
 /** Returns the files of a server during an access. @param rules default: those of its blueprint */
 export const makeSite = Effect.fnUntraced(function* (
@@ -131,20 +152,6 @@ export const makeAccess = ({
         Effect.flatMap(makeSite(files, instance), access)
       )
     }).pipe(Effect.map(Stream.mapError(toFileError(path))), Effect.mapError(toFileError(path)))
-
-  /** Gives bytes that arrive to an access. Their own failure is that of the call. */
-  const taking = <A, E, E2>(
-    bytes: Stream.Stream<Uint8Array, E>,
-    access: (given: Stream.Stream<Uint8Array, AccessError>) => Effect.Effect<A, E2>
-  ) =>
-    Effect.suspend(() => {
-      let failed: { readonly error: E } | undefined
-      const given = Stream.mapError(bytes, (error) => {
-        failed = { error }
-        return interrupted
-      }).pipe(Stream.timeoutOrElse({ duration: STALLED, orElse: () => Stream.fail(stalled) }))
-      return Effect.mapError(access(given), (error) => failed?.error ?? error)
-    })
 
   return {
     list: Effect.fn("NodeFiles.list")((id, request) => {

@@ -144,7 +144,7 @@ const peeked = Effect.fnUntraced(function* (bytes: Bytes) {
   }
 })
 
-const decompressed = (format: ArchiveFormat, bytes: Bytes): Bytes => {
+export const decompressed = (format: ArchiveFormat, bytes: Bytes): Bytes => {
   if (format === "tar") return bytes
   return NodeStream.pipeThroughDuplex(bytes, {
     evaluate: () =>

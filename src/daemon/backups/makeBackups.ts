@@ -4,19 +4,22 @@
  */
 import { Clock, Effect, Exit, Fiber, FiberMap, Option, Schedule, Semaphore, Stream } from "effect"
 import type { BackupFigures, BackupTask, BackupTaskState } from "../../contract/domain/Backup.ts"
+import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
-import { makeSite, whyClosed } from "../access/makeAccess.ts"
+import { makeSite, taking, whyClosed } from "../access/makeAccess.ts"
 import { type AccessError, conflict, toFileError } from "../access/refused.ts"
+import { Arrival } from "../archives/source.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { readManifest, writeManifest } from "./manifest.ts"
 import { packServer } from "./pack.ts"
 import { readParts } from "./parts.ts"
+import { makeRestore } from "./restore.ts"
 import type { BackupTarget } from "./target.ts"
 
 /** Ended tasks whose outcome is in memory; the control plane asks within seconds. */
@@ -37,6 +40,8 @@ type OnBytes = (done: number, total?: number) => void
 interface Task {
   readonly backup_id: string
   state: BackupTaskState
+  /** Whether the transfer of its archive broke. */
+  isLost: boolean
 }
 
 const running = (done: number, total = 0): BackupTaskState => ({
@@ -142,17 +147,16 @@ const makeCreate = ({ files, target }: Pick<BackupParts, "files" | "target">) =>
     return figures
   })
 
-/** Makes the backups of a daemon. Tasks end with the scope, and begin again with the next call. */
-export const makeBackups = Effect.fnUntraced(function* ({ files, instances, target }: BackupParts) {
-  const fibers = yield* FiberMap.make<string>()
-  const tasks = new Map<string, Task>()
+/** Returns the work of each kind of tasks. */
+const makeWork = Effect.fnUntraced(function* (
+  { files, target }: Pick<BackupParts, "files" | "target">,
+  manifestOf: ReturnType<typeof makeStored>["manifestOf"]
+) {
   /** One task at a time reads or writes the disk of the node. */
   const turn = yield* Semaphore.make(1)
-  const isUsed = (backup_id: string) =>
-    [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
-  const { collect, manifestOf, remove, archive } = makeStored(target, isUsed)
   const create = makeCreate({ files, target })
-  yield* Effect.forkScoped(collect)
+  const restore = makeRestore(files)
+  const stored = (id: string) => Effect.map(manifestOf(id), ({ parts }) => readParts(target, parts))
 
   const verify = Effect.fnUntraced(function* (backup_id: string, onBytes: OnBytes) {
     const { figures, index, parts } = yield* manifestOf(backup_id)
@@ -170,23 +174,48 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
     return figures
   })
 
-  const run = Effect.fnUntraced(function* (
+  return (
     instance: Instance,
-    { operation_id, task: given }: BackupTaskRequest,
-    task: Task
-  ) {
-    const onBytes: OnBytes = (done, total) => {
-      task.state = running(done, total)
+    { operation_id, task }: BackupTaskRequest,
+    onBytes: OnBytes,
+    arrival: Arrival | undefined
+  ): Effect.Effect<BackupFigures | undefined, FileError> => {
+    switch (task.kind) {
+      case "create":
+        return turn.withPermit(create(instance, task, operation_id, onBytes))
+      case "verify":
+        return turn.withPermit(verify(task.backup_id, onBytes))
+      case "restore":
+        if (arrival !== undefined) return restore(instance, task, operation_id, { from: arrival, onBytes })
+        return Effect.flatMap(stored(task.backup_id), (from) =>
+          restore(instance, task, operation_id, { from, onBytes })
+        )
     }
-    const work =
-      given.kind === "create"
-        ? create(instance, given, operation_id, onBytes)
-        : verify(given.backup_id, onBytes)
-    const exit = yield* Effect.exit(turn.withPermit(work))
+  }
+})
+
+const keyOf = ({ operation_id, task }: BackupTaskRequest) => `${operation_id}/${task.kind}`
+
+/** Makes the backups of a daemon. Tasks end with the scope, and begin again with the next call. */
+export const makeBackups = Effect.fnUntraced(function* ({ files, instances, target }: BackupParts) {
+  const fibers = yield* FiberMap.make<string>()
+  const tasks = new Map<string, Task>()
+  const isUsed = (backup_id: string) =>
+    [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
+  const { collect, manifestOf, remove, archive } = makeStored(target, isUsed)
+  const workOf = yield* makeWork({ files, target }, manifestOf)
+  yield* Effect.forkScoped(collect)
+
+  const settle = Effect.fnUntraced(function* (
+    request: BackupTaskRequest,
+    task: Task,
+    exit: Exit.Exit<BackupFigures | undefined, FileError>
+  ) {
     const { progress } = task.state
     if (Exit.isSuccess(exit)) {
       const total = Math.max(progress.done, progress.total)
-      task.state = { state: "done", progress: { ...progress, done: total, total }, figures: exit.value }
+      const figures = exit.value === undefined ? {} : { figures: exit.value }
+      task.state = { state: "done", progress: { ...progress, done: total, total }, ...figures }
       return
     }
     const failure = Option.getOrUndefined(Exit.findErrorOption(exit))
@@ -195,7 +224,9 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
     const reason =
       failure === undefined ? "internal error of the node; its log has the cause" : reasonOf(failure)
     task.state = { state: "failed", progress, reason }
-    if (given.kind === "create") yield* Effect.ignore(target.remove(given.backup_id))
+    if (request.task.kind === "create") yield* Effect.ignore(target.remove(request.task.backup_id))
+    // The control plane sends the archive again.
+    if (task.isLost) tasks.delete(keyOf(request))
   })
 
   const prune = () => {
@@ -203,27 +234,66 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
     for (const [id] of ended.slice(0, Math.max(0, ended.length - MOST_ENDED))) tasks.delete(id)
   }
 
+  const begin = Effect.fnUntraced(function* (id: ServerId, request: BackupTaskRequest, arrival?: Arrival) {
+    const instance = yield* instances.get(id)
+    const key = keyOf(request)
+    const known = tasks.get(key)
+    if (known !== undefined) return known.state
+    const task: Task = { backup_id: request.task.backup_id, state: running(0), isLost: false }
+    prune()
+    tasks.set(key, task)
+    const onBytes: OnBytes = (done, total) => {
+      task.state = running(done, total)
+    }
+    const work = Effect.exit(workOf(instance, request, onBytes, arrival)).pipe(
+      Effect.tap((exit) => settle(request, task, exit)),
+      Effect.flatMap((exit) => arrival?.ended(exit) ?? Effect.void)
+    )
+    yield* FiberMap.run(fibers, key, work)
+    return task.state
+  })
+
   const backups: NodeBackups = {
     work: Effect.fn("NodeBackups.work")(function* (id, request) {
-      const known = tasks.get(request.operation_id)
+      const known = tasks.get(keyOf(request))
       if (known !== undefined) return known.state
-      const instance = yield* instances.get(id)
-      const task: Task = { backup_id: request.task.backup_id, state: running(0) }
-      const another = tasks.get(request.operation_id)
-      if (another !== undefined) return another.state
-      prune()
-      tasks.set(request.operation_id, task)
-      yield* FiberMap.run(fibers, request.operation_id, run(instance, request, task))
-      return task.state
+      const { operation_id, task } = request
+      if (task.kind !== "restore" || !task.arrives) return yield* begin(id, request)
+      const { folder } = yield* instances.get(id)
+      yield* explained(files.unstage(folder))
+      const isDone = (yield* explained(files.placedBy(folder))) === operation_id
+      return { ...running(0), state: isDone ? "done" : "waiting" }
     }),
-    cancel: Effect.fn("NodeBackups.cancel")(function* (_, { operation_id, task }) {
-      const fiber = yield* FiberMap.get(fibers, operation_id)
+    receive: <E>(id: ServerId, request: BackupTaskRequest, bytes: Stream.Stream<Uint8Array, E>) =>
+      taking(bytes, (given) =>
+        Effect.gen(function* () {
+          const key = keyOf(request)
+          if (tasks.get(key)?.state.state === "running")
+            return yield* conflict("the archive", "it arrives already", "Wait for its end.")
+          tasks.delete(key)
+          const arrival = new Arrival()
+          yield* begin(id, request, arrival)
+          const noted = Stream.tapError(given, () =>
+            Effect.sync(() => {
+              const task = tasks.get(key)
+              if (task !== undefined) task.isLost = true
+            })
+          )
+          yield* arrival.give(noted)
+        })
+      ).pipe(Effect.withSpan("NodeBackups.receive")),
+    cancel: Effect.fn("NodeBackups.cancel")(function* (id, request) {
+      const { task } = request
+      const key = keyOf(request)
+      const fiber = yield* FiberMap.get(fibers, key)
       if (Option.isSome(fiber)) yield* Fiber.interrupt(fiber.value)
-      tasks.set(operation_id, {
+      tasks.set(key, {
         backup_id: task.backup_id,
+        isLost: false,
         state: { ...running(0), state: "failed", reason: "it was cancelled" }
       })
       if (task.kind === "create") yield* explained(target.remove(task.backup_id))
+      if (task.kind === "restore") yield* explained(files.unstage((yield* instances.get(id)).folder))
     }),
     remove,
     archive

@@ -21,10 +21,11 @@ import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
 import type { LayerFolders } from "./overlayTree.ts"
 import { keptOwner, markForeignFiles, ownerFor } from "./owners.ts"
+import { makeRestoration } from "./restoreFiles.ts"
 import { instanceFolder } from "./sharedFiles.ts"
 import type { FileSources } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
-import { recoverFiles } from "./swapFiles.ts"
+import { placedBy, recoverFiles } from "./swapFiles.ts"
 import { generationsDir, readTreeRecord, TREE } from "./treeRecord.ts"
 
 export interface InstanceFilesOptions {
@@ -70,7 +71,13 @@ const makeMethods = (context: FileContext) => {
     return yield* present(context, folder, spec, kind, owner)
   }, Effect.uninterruptible)
   const make = makeCreation(context)
-  return { strategy: context.storage.strategy, make, open, ...makeBaseChanges(context, make) }
+  return {
+    strategy: context.storage.strategy,
+    make,
+    open,
+    ...makeBaseChanges(context, make),
+    ...makeRestoration(context)
+  }
 }
 type Methods = ReturnType<typeof makeMethods>
 
@@ -171,6 +178,17 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
      * @error IoError the old base is unknown, so the server's own files cannot be told apart; nothing has changed
      */
     upgrade: method(({ upgrade }) => upgrade),
+    /** Makes the files of a backup aside, with the layers that the server has. A failure leaves nothing. */
+    stage: method(({ stage }) => stage),
+    /** Removes files made aside that are not complete. */
+    unstage: method(({ unstage }) => unstage),
+    /**
+     * Puts files made aside in place, which a later daemon completes. Requires that nothing uses the old files.
+     * @error IoError there are none
+     */
+    place: method(({ place }) => place),
+    /** Returns the last task whose files went into place. */
+    placedBy,
     /** Mounts the files and sets their owner (see `make`), `kept` before. Returns the shared folders among them. */
     open: method(({ open }) => open),
     /** Marks files with another owner for the next `open`. Requires that no process of the server runs. */

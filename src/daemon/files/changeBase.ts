@@ -57,7 +57,7 @@ const sameBytes = Effect.fnUntraced(function* (one: Path, other: Path) {
 }, Effect.scoped)
 
 /** Whether an entry of an instance equals the base's entry; folders never do. */
-const isSame = Effect.fnUntraced(function* (own: Path, stats: Stats, base: Path | undefined) {
+export const isSame = Effect.fnUntraced(function* (own: Path, stats: Stats, base: Path | undefined) {
   const there = base === undefined ? undefined : yield* lstat(base)
   if (base === undefined || there === undefined) return false
   if (stats.isSymbolicLink() && there.isSymbolicLink()) {
@@ -70,7 +70,7 @@ const isSame = Effect.fnUntraced(function* (own: Path, stats: Stats, base: Path 
   return stats.isFile() && there.isFile() && stats.size === there.size && (yield* sameBytes(own, base))
 })
 
-const isFolder = (path: Path | undefined) =>
+export const isFolder = (path: Path | undefined) =>
   path === undefined ? Effect.succeed(false) : Effect.map(lstat(path), (it) => it?.isDirectory() === true)
 
 const isThere = (path: Path | undefined) =>

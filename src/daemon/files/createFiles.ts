@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import type { RuntimeKind } from "../../contract/domain/Node.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { makeFolder, removeTree } from "../disk/fsio.ts"
+import { type IoError, makeFolder, removeTree } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyIntoShared } from "./copyInside.ts"
 import { copyOpened, copyTree } from "./copyTree.ts"
@@ -47,7 +47,7 @@ export const addVolumes = Effect.fnUntraced(function* (
 })
 
 /** A creation: its base, plan and owners, and the folders that are made. */
-interface Creating {
+export interface Creating {
   readonly base: BaseFolder
   readonly plan: FilePlan
   readonly to: SharedOwner
@@ -55,24 +55,28 @@ interface Creating {
   readonly tree: string
   /** The plain folder, or where the layers are mounted meanwhile. */
   readonly files: string
+  /** Fills the folder in place of the templates and, in a plain folder, of the base. */
+  readonly contents?: Effect.Effect<void, IoError>
 }
 
-const buildPlain = Effect.fnUntraced(function* (
+export const buildPlain = Effect.fnUntraced(function* (
   { at: { sources }, storage }: FileContext,
-  { base, files, plan, to }: Creating,
+  { base, contents, files, plan, to }: Creating,
   kind: RuntimeKind
 ) {
   const way = storage.binds ? "place" : sharingFor(kind)
-  yield* copyTree(base.folder, files)
-  yield* addVolumes(files, plan.cow, sources)
+  if (contents === undefined) {
+    yield* copyTree(base.folder, files)
+    yield* addVolumes(files, plan.cow, sources)
+  } else yield* contents
   yield* share(files, yield* openShared(plan, sources, way === "place" ? undefined : to), way, to)
-  yield* addCopies(files, plan, sources)
+  if (contents === undefined) yield* addCopies(files, plan, sources)
   if (to.owner !== undefined) yield* chownTree(files, to.owner)
 }, Effect.scoped)
 
 const fill = Effect.fnUntraced(function* (
   { at, storage: { binds, mapped } }: FileContext,
-  { files, plan, to, tree }: Creating,
+  { contents, files, plan, to, tree }: Creating,
   record: TreeRecord,
   single: FilePlan["cow"]
 ) {
@@ -81,9 +85,9 @@ const fill = Effect.fnUntraced(function* (
   const shared = yield* openShared(plan, sources, binds ? undefined : to)
   const mounter = mounterOf(mapped.layers || mapped.binds)
   yield* mountTree(files, tree, record, { at, owner, mapped: mapped.layers }, mounter)
-  yield* addVolumes(files, single, sources)
+  yield* contents ?? addVolumes(files, single, sources)
   yield* share(files, shared, binds ? "place" : "link", to)
-  yield* addCopies(files, plan, sources)
+  if (contents === undefined) yield* addCopies(files, plan, sources)
   yield* unmountBelow(files)
   yield* removeTree(files)
   // Files made through mapped layers have the right owner.
@@ -94,7 +98,7 @@ const fill = Effect.fnUntraced(function* (
 }, Effect.scoped)
 
 /** Makes the layers of an instance with their record, which it returns. Nothing is mounted when this returns. */
-const buildOverlay = Effect.fnUntraced(function* (context: FileContext, creating: Creating) {
+export const buildOverlay = Effect.fnUntraced(function* (context: FileContext, creating: Creating) {
   const { at, storage, writers } = context
   const { base, plan, to, tree } = creating
   const isWritten = plan.cow.length === 0 ? () => false : yield* writers.isWritten
@@ -108,7 +112,7 @@ const buildOverlay = Effect.fnUntraced(function* (context: FileContext, creating
     mapped: storage.mapped.layers
   })
   const isEmpty = plan.cow.length + plan.shared.length + plan.copies.length === 0
-  if (!isEmpty) yield* fill(context, creating, record, single)
+  if (!isEmpty || creating.contents !== undefined) yield* fill(context, creating, record, single)
   yield* writeNewTreeRecord(tree, record)
   return record
 })

@@ -1,6 +1,7 @@
 /** The import of a server's files from another node into a newly made instance. */
 
 import { randomUUID } from "node:crypto"
+import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect, Random, Result, type Scope, Stream } from "effect"
@@ -8,11 +9,12 @@ import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
-import { entryPath, forEachEntry, type IoError, io, removeTree } from "../disk/fsio.ts"
+import { entryPath, forEachEntry, type IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { type InstancePaths, toolError } from "../transfer/archive.ts"
 import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../transfer/unpack.ts"
+import { isFolder, isSame } from "./changeBase.ts"
 import { treeSize } from "./copyTree.ts"
 import { diskLimit } from "./diskLimits.ts"
 import { InstallFailed, installFailed } from "./InstallFailed.ts"
@@ -39,7 +41,16 @@ interface Replacement extends InstancePaths {
   /** The folder for incoming files, inside the instance, so that both are on one file system. */
   readonly aside: string
   readonly device: number
+  /** Whether files that equal those in place stay theirs: a layer then has only what differs from its base. */
+  readonly keepsSame: boolean
 }
+
+/** Whether a file is in place as it arrives, but for its time. */
+const isInPlace = Effect.fnUntraced(function* (from: Buffer, to: Buffer, stats: Stats) {
+  const arriving = yield* lstat(from)
+  if (arriving === undefined || arriving.mode !== stats.mode) return false
+  return yield* isSame(from, arriving, to)
+})
 
 /** Copies the contents of a folder into an empty one on another file system. */
 const copyFolder = (from: string, to: string) =>
@@ -62,8 +73,12 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
       to,
       Effect.fnUntraced(function* ({ name }) {
         if (at.shared.includes(within(name)) || within(name) === at.aside) return
-        const stats = yield* io(`stat ${name}`, () => fs.lstat(entryPath(to, name)))
-        if (stats.isDirectory() && (leads(name) || stats.dev !== at.device)) stays.add(within(name))
+        const [arriving, there] = [entryPath(from, name), entryPath(to, name)]
+        const stats = yield* io(`stat ${name}`, () => fs.lstat(there))
+        const isKept = at.keepsSame && (stats.isDirectory() ? yield* isFolder(arriving) : false)
+        if (stats.isDirectory() && (isKept || leads(name) || stats.dev !== at.device)) stays.add(within(name))
+        else if (at.keepsSame && (yield* isInPlace(arriving, there, stats)))
+          yield* io(`remove ${name}`, () => fs.unlink(arriving))
         else yield* io(`remove ${name}`, () => fs.rm(entryPath(to, name), { recursive: true, force: true }))
       })
     )
@@ -107,7 +122,7 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
   files: string,
   paths: InstancePaths,
   archive: Stream.Stream<Uint8Array, E>,
-  options: UnpackOptions = {}
+  { keepsSame = false, ...options }: UnpackOptions & { readonly keepsSame?: boolean } = {}
 ): Effect.fn.Return<void, E | ArchiveRefused | IoError> {
   const name = `.muster-arriving-${randomUUID()}`
   const aside = join(files, name)
@@ -116,7 +131,7 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
   yield* Effect.gen(function* () {
     yield* unpackFiles(archive, aside, options)
     const { dev } = yield* io(`stat ${files}`, () => fs.lstat(files))
-    yield* mergeInto(aside, files, "", { ...paths, aside: name, device: dev })
+    yield* mergeInto(aside, files, "", { ...paths, aside: name, device: dev, keepsSame })
     const { atimeMs, mtimeMs } = yield* io(`stat ${files}`, () => fs.lstat(files))
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))
@@ -154,7 +169,11 @@ const attempt = Effect.fnUntraced(function* (
 }, Effect.scoped)
 
 /** Returns the size limit of the files: `disk_space`, plus the blueprint's files, which overlays do not count. */
-const sizeLimit = Effect.fnUntraced(function* (files: string, spec: ServerSpec, { shared }: InstancePaths) {
+export const sizeLimit = Effect.fnUntraced(function* (
+  files: string,
+  spec: ServerSpec,
+  { shared }: InstancePaths
+) {
   const limit = diskLimit(spec)
   if (limit === 0) return undefined
   const { bytes } = yield* treeSize(files, 0, new Set(shared.map((path) => join(files, path))))

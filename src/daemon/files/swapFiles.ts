@@ -12,9 +12,11 @@ import {
   lstat,
   makeFolder,
   orMissing,
+  readText,
   removeTree,
   rename
 } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { unmountBelow } from "./mounts.ts"
 import { makeFolderLike } from "./overlayTree.ts"
@@ -25,6 +27,10 @@ const NEW_TREE = "tree.building"
 const NEW_FILES = "files.building"
 const OLD_TREE = "tree.old"
 const OLD_FILES = "files.old"
+/** Says that files made aside are complete; its text is the task that made them. Until it is gone, they go into place. */
+const READY = "files.ready"
+/** The last task whose files went into place. */
+const PLACED = "files.placed"
 const UPPER = "upper"
 const NEW_UPPER = "upper.building"
 const OLD_UPPER = "upper.old"
@@ -48,6 +54,11 @@ export const cleanFiles = Effect.fnUntraced(function* (folder: string, names?: R
 export const recoverFiles = Effect.fnUntraced(function* (folder: string) {
   const names = yield* listFolderSync(folder)
   const files = instanceFolder(folder)
+  if (names.includes(READY)) {
+    yield* placeReady(folder)
+    yield* endReady(folder)
+    return yield* listFolderSync(folder)
+  }
   if (names.includes(TREE)) yield* recoverUpper(join(folder, TREE))
   if (!names.includes(OLD_FILES) || names.includes(basename(files))) return names
   yield* rename(join(folder, OLD_FILES), files)
@@ -82,6 +93,42 @@ export const swapIn = Effect.fnUntraced(function* (folder: string, layers: boole
     yield* rename(join(folder, NEW_TREE), join(folder, TREE))
   } else yield* rename(join(folder, NEW_FILES), files)
 })
+
+/** Whether files made aside are complete, so that {@link markReady} can be called. */
+export const isBuilt = Effect.fnUntraced(function* (folder: string) {
+  const names = yield* listFolderSync(folder)
+  return names.includes(NEW_TREE) || names.includes(NEW_FILES)
+})
+
+/** Decides for the files made aside by a task: from here on, also a later daemon puts them in place. */
+export const markReady = (folder: string, task: string) => writeAtomic(join(folder, READY), task)
+
+/** Puts complete files in place of the old ones. Each step can be repeated after any of them. */
+export const placeReady = Effect.fnUntraced(function* (folder: string) {
+  const files = instanceFolder(folder)
+  yield* unmountBelow(folder)
+  const names = yield* listFolderSync(folder)
+  const isLayered = names.includes(NEW_TREE)
+  // The last step was made before.
+  if (!isLayered && !names.includes(NEW_FILES)) return
+  for (const [now, old] of [
+    [basename(files), OLD_FILES],
+    [TREE, OLD_TREE]
+  ] as const)
+    if (names.includes(now) && !names.includes(old)) yield* rename(join(folder, now), join(folder, old))
+  if (!isLayered) return yield* rename(join(folder, NEW_FILES), files)
+  yield* makeFolder(files)
+  yield* rename(join(folder, NEW_TREE), join(folder, TREE))
+})
+
+/** Removes the old files, and records the task whose files are in place. */
+export const endReady = Effect.fnUntraced(function* (folder: string) {
+  yield* cleanFiles(folder)
+  yield* rename(join(folder, READY), join(folder, PLACED))
+})
+
+/** Returns the last task whose files went into place by {@link placeReady}. */
+export const placedBy = (folder: string) => readText(join(folder, PLACED)).pipe(orMissing(undefined))
 
 export const discardFiles = Effect.fnUntraced(function* (folder: string) {
   yield* unmountBelow(folder)

@@ -32,6 +32,8 @@ export class Accesses {
   readonly #stallMillis: number
   /** The task that has the files for itself, as refusals of other tasks name it; unset unless there is one. */
   exclusive: string | undefined
+  /** Why neither callers nor a start may use the files meanwhile; unset unless a task replaces them (spec 12.5). */
+  closed: string | undefined
 
   constructor(stallMillis = STALL_MILLIS) {
     this.#stallMillis = stallMillis

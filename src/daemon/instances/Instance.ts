@@ -8,7 +8,7 @@ import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
 import { type ConsoleLog, makeConsoleLog } from "../console/ConsoleLog.ts"
 import type { IoError } from "../disk/fsio.ts"
-import type { Run } from "../runtime/Runtime.ts"
+import type { LaunchFailed, Run, RunUser } from "../runtime/Runtime.ts"
 import type { InstanceFile, InstanceFileOwner, WaitingWrites } from "../state/InstanceFile.ts"
 import { LiveProgress, sendProgress, sendReports } from "../uplink/ReportOutbox.ts"
 import type { Uplink } from "../uplink/uplink.ts"
@@ -20,12 +20,14 @@ import {
   hold,
   isIdle,
   onEvent,
+  placeFiles,
   power,
   reinstall,
   reset,
   startInTurn
 } from "./instanceChanges.ts"
 import type { InstanceAction } from "./powerDecision.ts"
+import { serverUser } from "./serverUser.ts"
 import type { InstanceParts, Serving } from "./serving.ts"
 
 export interface InstanceOptions extends InstanceParts {
@@ -132,6 +134,16 @@ export class Instance implements InstanceFileOwner {
 
   hold(held: boolean): Effect.Effect<void, DaemonRefused> {
     return this.#request("hold", (it) => hold(it, held))
+  }
+
+  /** Returns the user whose files those of a backup become. */
+  get user(): Effect.Effect<RunUser | undefined, LaunchFailed> {
+    return Effect.suspend(() => serverUser(this.file, this.#options.runtime))
+  }
+
+  /** Puts files in place that a task has made aside. */
+  placeFiles(task: string): Effect.Effect<void, DaemonRefused> {
+    return this.#request("files of a backup", (it) => placeFiles(it, task))
   }
 
   /** Kills the process, interrupts work on the files and refuses later calls. The folder stays. */

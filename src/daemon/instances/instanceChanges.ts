@@ -156,6 +156,8 @@ export const power = Effect.fnUntraced(function* (
   by: string | undefined
 ) {
   const { file } = it
+  if (it.accesses.closed !== undefined && (action === "start" || action === "restart"))
+    return yield* refuseBusy(it)
   if (by !== undefined && (action === "stop" || action === "kill")) yield* recordStop(it, by)
   const decision = powerDecision(file.get(), action)
   switch (decision.do) {
@@ -232,6 +234,26 @@ export const reinstall = Effect.fnUntraced(function* (it: Serving) {
   yield* cancelStart(it)
   yield* startWork(it, "reinstall")
 })
+
+/** Puts the files of a backup in place, which were made aside (spec 12.5). */
+export const placeFiles = Effect.fnUntraced(
+  function* (it: Serving, task: string) {
+    yield* refuseHeld(it)
+    const { file, files, folder, runtime } = it
+    const { spec, status, work } = file.get()
+    if (status !== "offline" || work !== "none")
+      return yield* conflict(`the server is ${status}`, "Stop it, then restore the backup again.")
+    yield* it.accesses.interrupt
+    yield* discardUploads(files, folder, spec)
+    const kind = yield* runtime.kindFor(spec.definition)
+    yield* files.place(folder, spec, kind, { task, user: yield* serverUser(file, runtime) })
+  },
+  Effect.catch((error) =>
+    error._tag === "DaemonRefused"
+      ? error
+      : new DaemonRefused({ status: 500, detail: error.message, hint: "Read the log of the node." })
+  )
+)
 
 /** Kills the process and interrupts work on the files. */
 export const destroy = Effect.fnUntraced(function* (it: Serving) {

@@ -18,6 +18,7 @@ export const cancelling = signal<ReadonlySet<string>>(new Set())
 const titles: Readonly<Record<string, string>> = {
   "backup.create": "Back up",
   "backup.verify": "Check a backup",
+  "backup.restore": "Restore a backup",
   "files.change": "Change files",
   "files.pack": "Pack files",
   "files.unpack": "Unpack an archive"

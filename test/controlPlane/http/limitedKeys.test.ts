@@ -101,6 +101,7 @@ const inputs: Readonly<
   "backups.remove": () => ({ status: 404 }),
   "backups.archive": () => ({ status: 404 }),
   "backups.verify": () => ({ status: 404 }),
+  "backups.restore": () => ({ status: 404, body: { backup_id: "none" } }),
   "sftp.login": () => ({ status: 404 }),
   "schedules.create": (id) => ({
     status: 404,

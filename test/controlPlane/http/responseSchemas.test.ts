@@ -150,6 +150,8 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "backups.get": [{}],
   "backups.patch": [{ body: { pinned: true, expires_in: 3600 } }],
   "backups.verify": [{}],
+  // The server of the test runs; `restore.test.ts` restores one.
+  "backups.restore": [],
   "files.list": [{}, { query: "?limit=1&include=size" }],
   "files.folder": [{ body: { path: "/made" } }],
   "files.copy": [{ body: { copies: [{ from: "/server.sh", to: "/made/a" }] } }],

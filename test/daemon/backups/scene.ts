@@ -5,7 +5,7 @@ import { createWriteStream, existsSync, mkdirSync, readdirSync, readFileSync } f
 import { join } from "node:path"
 import { zstdDecompressSync } from "node:zlib"
 import { Effect, Stream } from "effect"
-import type { BackupTask } from "../../../src/contract/domain/Backup.ts"
+import type { BackupFigures, BackupTask } from "../../../src/contract/domain/Backup.ts"
 import { serverId } from "../../../src/contract/domain/Id.ts"
 import { idBytes } from "../../../src/contract/domain/idBytes.ts"
 import { eventually } from "../../support/eventually.ts"
@@ -80,3 +80,15 @@ export const objectsOf = ({ node }: Scene) => {
   const root = join(node.dataDir, "backups")
   return existsSync(root) ? readdirSync(root, { recursive: true, encoding: "utf8" }).toSorted() : []
 }
+
+/** The restore of a backup; `arrives`: from another node. */
+export const restoreOf = (
+  backup_id: string,
+  figures: BackupFigures | undefined,
+  arrives = false
+): BackupTask => ({
+  kind: "restore",
+  backup_id,
+  archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" },
+  arrives
+})

@@ -150,7 +150,15 @@ const makeAsking = ({ call, unreachable }: FileCalls) => {
 /** The backups of a remote node (spec 12.3). */
 export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
   const { ask, received } = makeAsking(calls)
+  const send = makeSend(calls)
   return {
+    receive: (id, { operation_id, task }, bytes) => {
+      if (task.kind !== "restore") return Effect.die("only a restore has an archive that arrives")
+      const query = { operation_id, backup_id: task.backup_id, ...task.archive }
+      return send(id, bytes, ({ nodeBackups }, payload) =>
+        nodeBackups.receive({ params: { id }, query, payload })
+      )
+    },
     work: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.work({ params: { id }, payload })),
     cancel: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.cancel({ params: { id }, payload })),
     remove: (backup) => ask(true, ({ nodeBackups }) => nodeBackups.remove({ params: { backup } })),

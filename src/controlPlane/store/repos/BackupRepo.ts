@@ -67,7 +67,7 @@ export const failBackupOf = Effect.fnUntraced(function* (
   { finished_at, id, kind, reason, state }: OperationRecord,
   server: BackedUpServer
 ): Writing {
-  if (kind !== "backup.create" || state === "done") return
+  if ((kind !== "backup.create" && kind !== "backup.restore") || state === "done") return
   yield* changed(
     sql`UPDATE backups SET ${sql.update({ state: "failed", reason, finished_at })}
       WHERE operation_id = ${id} AND state IN ('queued', 'copying') RETURNING *`,

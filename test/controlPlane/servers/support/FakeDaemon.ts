@@ -437,6 +437,6 @@ export class FakeDaemon {
       diff: noFiles,
       uploads: { begin: noFiles, find: noFiles, append: noFiles, end: noFiles }
     },
-    backups: { work: noFiles, cancel: noFiles, remove: noFiles, archive: noFiles }
+    backups: { work: noFiles, receive: noFiles, cancel: noFiles, remove: noFiles, archive: noFiles }
   }
 }

@@ -1,0 +1,120 @@
+import { Effect, Option } from "effect"
+import { type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
+import type { OperationRecord } from "../../contract/domain/Operation.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
+import { DaemonClient } from "../nodes/DaemonClient.ts"
+import {
+  asked,
+  LOOK_INTERVAL,
+  makeReadTask,
+  OperationFailed,
+  type OperationRunner,
+  type RunnerError
+} from "../operations/OperationRunners.ts"
+import { BackupRepo } from "../store/repos/BackupRepo.ts"
+import { Store } from "../store/Store.ts"
+import type { CreateBackup } from "./runners.ts"
+
+const readWork = makeReadTask(RestoreWork)
+
+/** Attempts to read the archive from a node that is away, and the time between two of them. */
+const MOST_ATTEMPTS = 5
+const PAUSE = "5 seconds"
+/** A server that is started again has no time to wait for. */
+const NO_WAIT = 0
+
+/** The task of the node of the server. It reads the archive itself if it has the backup. */
+const taskOf = ({ figures, id, node_id }: BackupRecord, server: ServerRecord): BackupTask => ({
+  kind: "restore",
+  backup_id: id,
+  archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" },
+  arrives: node_id !== server.node_id
+})
+
+/** Returns the runner of `backup.restore`: the backup of the present files first, then the restore, then a start (spec 12.5). */
+export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBackup) {
+  const daemons = yield* DaemonClient
+  const repo = yield* BackupRepo
+  const store = yield* Store
+
+  const backupOf = Effect.fnUntraced(function* (id: string) {
+    const backup = Option.getOrUndefined(yield* store.read(repo.find(id)))
+    return backup ?? (yield* new OperationFailed({ reason: `the backup was deleted: ${id}` }))
+  })
+
+  const callOf = Effect.fnUntraced(function* (operation: OperationRecord, server: ServerRecord) {
+    const work = yield* readWork(operation)
+    const backup = yield* backupOf(work.backup_id)
+    const request: BackupTaskRequest = { operation_id: operation.id, task: taskOf(backup, server) }
+    return { work, backup, request }
+  })
+
+  /** Streams the archive from the node that has it to the one that waits for it. */
+  const send = Effect.fnUntraced(function* (
+    { id, node_id }: BackupRecord,
+    to: NodeBackups,
+    server: ServerRecord,
+    request: BackupTaskRequest
+  ) {
+    const from = yield* daemons.of(node_id)
+    const bytes = yield* asked(from.backups.archive(id))
+    yield* asked(to.receive(server.id, request, bytes))
+  }, Effect.scoped)
+
+  const restore = Effect.fnUntraced(function* (
+    backup: BackupRecord,
+    server: ServerRecord,
+    request: BackupTaskRequest,
+    report: Parameters<OperationRunner["run"]>[2]
+  ): Effect.fn.Return<void, RunnerError> {
+    const { backups } = yield* daemons.of(server.node_id)
+    const look = Effect.tap(asked(backups.work(server.id, request)), ({ progress }) => report(progress))
+    const watched = Effect.forever(Effect.andThen(Effect.sleep(LOOK_INTERVAL), look))
+    for (let attempt = 1; ; ) {
+      const { reason, state } = yield* look
+      if (state === "done") return
+      if (state === "failed")
+        return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
+      if (state === "running") {
+        yield* Effect.sleep(LOOK_INTERVAL)
+        continue
+      }
+      const sent = Effect.raceFirst(send(backup, backups, server, request), watched)
+      const isSent = yield* Effect.as(sent, true).pipe(
+        Effect.catchTag("NodeUnreachable", (error) =>
+          error.node_id === backup.node_id && error.node_id !== server.node_id
+            ? Effect.succeed(false)
+            : Effect.fail(error)
+        )
+      )
+      if (isSent) continue
+      if (attempt >= MOST_ATTEMPTS)
+        return yield* new OperationFailed({
+          reason: `node ${backup.node_id}, which has the backup, is not connected`
+        })
+      attempt += 1
+      yield* Effect.sleep(PAUSE)
+    }
+  })
+
+  const runner: OperationRunner = {
+    run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
+      const { backup, request, work } = yield* callOf(operation, server)
+      if (work.safety !== null)
+        yield* create.run({ operation_id: operation.id, task: work.safety }, server, report)
+      yield* restore(backup, server, request, report)
+      if (!work.start) return
+      const daemon = yield* daemons.of(server.node_id)
+      yield* asked(daemon.power(server.id, "start", NO_WAIT))
+    }),
+    cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
+      const { request, work } = yield* callOf(operation, server)
+      if (work.safety !== null)
+        yield* create.cancel({ operation_id: operation.id, task: work.safety }, server)
+      const { backups } = yield* daemons.of(server.node_id)
+      yield* asked(backups.cancel(server.id, request))
+    })
+  }
+  return runner
+})

@@ -1,0 +1,85 @@
+/** The files of a server from a backup: made aside, then put in place of the old ones at once (spec 12.5). */
+import { join } from "node:path"
+import { Effect } from "effect"
+import type { RuntimeKind } from "../../contract/domain/Node.ts"
+import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
+import { IoError, makeFolder } from "../disk/fsio.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
+import type { InstancePaths } from "../transfer/archive.ts"
+import { buildOverlay, buildPlain, type Creating } from "./createFiles.ts"
+import { type FileContext, likelyKind, present, sharedOwner } from "./fileContext.ts"
+import { instancePaths, sizeLimit } from "./importFiles.ts"
+import { building, cleanFiles, endReady, isBuilt, markReady, placeReady, recoverFiles } from "./swapFiles.ts"
+import { readTreeRecord, TREE } from "./treeRecord.ts"
+
+/** Where the contents of a backup go. */
+export interface Restoring {
+  readonly files: string
+  readonly paths: InstancePaths
+  readonly user: RunUser | undefined
+  /** Bytes that the contents have at most, if there is a limit. */
+  readonly limit: number | undefined
+}
+
+/** Writes the contents of a backup below a folder. */
+export type Contents = (to: Restoring) => Effect.Effect<void, IoError>
+
+/** @param context what the methods of `InstanceFiles` share */
+export const makeRestoration = (context: FileContext) => {
+  const { at, limits, planOf } = context
+  return {
+    stage: Effect.fn("InstanceFiles.stage")(function* (
+      folder: string,
+      spec: ServerSpec,
+      user: RunUser | undefined,
+      contents: Contents
+    ) {
+      yield* cleanFiles(folder, yield* recoverFiles(folder))
+      const record = yield* readTreeRecord(join(folder, TREE))
+      const plan = yield* planOf(spec)
+      const to = sharedOwner(context, folder, user)
+      const made = building(folder)
+      const generation = record?.base ?? ""
+      const creating: Creating = {
+        base: { folder: join(at.generations, generation), generation },
+        plan,
+        to,
+        ...made,
+        contents: Effect.gen(function* () {
+          const { files } = made
+          const paths = instancePaths(plan)
+          const limit = yield* sizeLimit(files, spec, paths)
+          yield* contents({ files, paths, user: to.owner, limit })
+        })
+      }
+      yield* Effect.gen(function* () {
+        if (record !== undefined) {
+          yield* limits.begin(folder, spec, creating.tree)
+          return yield* buildOverlay(context, creating)
+        }
+        yield* makeFolder(creating.files)
+        yield* limits.begin(folder, spec, creating.files)
+        yield* buildPlain(context, creating, likelyKind(spec))
+      }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
+    }),
+    unstage: Effect.fn("InstanceFiles.unstage")(function* (folder: string) {
+      yield* cleanFiles(folder, yield* recoverFiles(folder))
+    }),
+    place: Effect.fn("InstanceFiles.place")(function* (
+      folder: string,
+      spec: ServerSpec,
+      kind: RuntimeKind,
+      by: { readonly task: string; readonly user: RunUser | undefined }
+    ) {
+      if (!(yield* isBuilt(folder)))
+        return yield* new IoError({
+          code: "ENOENT",
+          message: "the files of the backup were removed meanwhile"
+        })
+      yield* markReady(folder, by.task)
+      yield* placeReady(folder)
+      yield* present(context, folder, spec, kind, by.user)
+      yield* endReady(folder)
+    }, Effect.uninterruptible)
+  }
+}

@@ -1,0 +1,101 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import type { Muster } from "../../support/Muster.ts"
+import { becomes, expectStatus } from "../../support/servers.ts"
+import { Far, places, scene } from "./support/files.ts"
+import { assertError, options, service } from "./support/http.ts"
+import { keyed } from "./support/keyed.ts"
+
+type Api = Pick<Muster["Service"], "request" | "key" | "url">
+
+const waiting = (api: Api) => ({ authorization: `Bearer ${api.key}`, prefer: "wait=60" })
+
+const backupsOf = (api: Api, server: string) =>
+  Effect.map(expectStatus(api, 200, "GET", `/api/servers/${server}/backups`), ({ json }) => json)
+
+/** Makes a backup and returns its id. */
+const backedUp = Effect.fnUntraced(function* (api: Api, server: string, body: object = {}) {
+  yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, { body, headers: waiting(api) })
+  const [newest] = yield* backupsOf(api, server)
+  return String(newest.id)
+})
+
+/** Restores a backup and returns the operation at its end. */
+const restored = Effect.fnUntraced(function* (api: Api, server: string, body: object) {
+  const path = `/api/servers/${server}/restore`
+  return (yield* expectStatus(api, 202, "POST", path, { body, headers: waiting(api) })).json
+})
+
+layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (it) => {
+  describe("spec 12.5: restoring", () => {
+    it.effect.each(places)("%s: the files are those of the backup, and those before it are kept", (place) =>
+      Effect.gen(function* () {
+        const { api, files, id: server } = yield* scene(place)
+        yield* files.put("/world/level.dat", "old")
+        const backup_id = yield* backedUp(api, server, { name: "old" })
+        yield* files.put("/world/level.dat", "new")
+        yield* files.put("/later.txt", "later")
+        const operation = yield* restored(api, server, { backup_id, start: true })
+        assert.deepInclude(operation, { kind: "backup.restore", state: "done", server_id: server })
+        assert.strictEqual((yield* files.get("/world/level.dat")).text, "old")
+        assert.strictEqual((yield* files.get("/later.txt")).status, 404)
+        const [safety] = yield* backupsOf(api, server)
+        assert.deepInclude(safety, { name: "before old", state: "done", operation_id: operation.id })
+        const days = (Date.parse(safety.expires_at) - Date.now()) / 86_400_000
+        assert.isTrue(days > 6.9 && days <= 7, safety.expires_at)
+        yield* becomes(api, server, "running")
+        assertError(
+          yield* api.request("POST", `/api/servers/${server}/restore`, { body: { backup_id } }),
+          409,
+          `server is running: ${server}`
+        )
+        yield* expectStatus(api, 200, "POST", `/api/servers/${server}/power`, { body: { action: "stop" } })
+        yield* becomes(api, server, "offline")
+        yield* restored(api, server, { backup_id: safety.id, safety: false })
+        assert.strictEqual((yield* files.get("/later.txt")).text, "later")
+        assert.lengthOf(yield* backupsOf(api, server), 2)
+        const entries = (yield* expectStatus(
+          api,
+          200,
+          "GET",
+          "/api/audit?limit=20&result=ok&action=backup.restore"
+        )).json
+        assert.include(JSON.stringify(entries), `backup ${backup_id}`)
+      })
+    )
+
+    it.effect.each([
+      ["embedded", "remote"],
+      ["remote", "embedded"]
+    ] as const)("a backup on the %s node is restored to a server on the %s one", ([from, to]) =>
+      Effect.gen(function* () {
+        const { api, files, id } = yield* scene(from)
+        const other = yield* scene(to)
+        const noise = Array.from({ length: 100_000 }, () => Math.random().toString(36)).join("")
+        yield* files.put("/world/level.dat", noise)
+        yield* other.files.put("/own.txt", "own")
+        const backup_id = yield* backedUp(api, id)
+        assert.strictEqual((yield* restored(api, other.id, { backup_id })).state, "done")
+        assert.strictEqual((yield* other.files.get("/world/level.dat")).text, noise)
+        assert.strictEqual((yield* other.files.get("/own.txt")).status, 404)
+      })
+    )
+
+    it.effect("the right restore is needed, and a backup that the key sees", () =>
+      Effect.gen(function* () {
+        const { api, id: server } = yield* scene("embedded")
+        const foreign = yield* backedUp(api, (yield* scene("embedded")).id)
+        const path = `/api/servers/${server}/restore`
+        const keeper = yield* keyed("Operator", { allow: ["backups"] })
+        assertError(yield* keeper.request("POST", path, { body: { backup_id: foreign } }), 403)
+        const own = yield* keyed("Operator", { allow: ["restore"], servers: [server] })
+        assertError(
+          yield* own.request("POST", path, { body: { backup_id: foreign } }),
+          404,
+          `backup not found: ${foreign}`
+        )
+        assertError(yield* api.request("POST", path, { body: {} }), 422)
+      })
+    )
+  })
+})

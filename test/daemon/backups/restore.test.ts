@@ -1,0 +1,140 @@
+import { execFileSync } from "node:child_process"
+import { randomBytes } from "node:crypto"
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync
+} from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Stream } from "effect"
+import { eventually, until } from "../../support/eventually.ts"
+import { filesOf, places, put, refusalOf } from "../access/scene.ts"
+import { downloaded, folderOf, made, newId, restoreOf, worked } from "./scene.ts"
+
+/** What differs between two folders, but for the volumes of the server. */
+const differencesOf = (one: string, other: string) => {
+  try {
+    execFileSync("diff", ["-r", "--no-dereference", "--exclude=shared", one, other])
+    return ""
+  } catch (error) {
+    return String(error)
+  }
+}
+
+/** Writes files of every kind, and returns the archive of their backup unpacked. */
+const backedUp = Effect.fnUntraced(function* (scene: Effect.Success<ReturnType<typeof filesOf>>) {
+  const { folder } = scene
+  const world = join(folder, "world")
+  mkdirSync(join(world, "a".repeat(120), "b".repeat(120)), { recursive: true })
+  writeFileSync(join(world, "level.dat"), randomBytes(2_000_001))
+  writeFileSync(Buffer.from(`${world}/\xff\xfe.txt`, "latin1"), "bytes")
+  symlinkSync("/etc/hostname", join(folder, "link"))
+  put(folder, "plugins/a.yml", "changed")
+  rmSync(join(folder, "server.jar"))
+  put(folder, "run.sh", "#!/bin/sh")
+  chmodSync(join(folder, "run.sh"), 0o750)
+  utimesSync(join(folder, "run.sh"), 1_000_000_000, 1_000_000_000)
+  const { backup_id, figures } = yield* made(scene)
+  const { to } = yield* downloaded(scene, backup_id)
+  return { backup_id, figures, to }
+})
+
+/** Changes files of a server in every way. */
+const spoil = (folder: string) => {
+  put(folder, "world/level.dat", "other")
+  put(folder, "server.jar", "is back")
+  rmSync(join(folder, "plugins"), { recursive: true })
+  put(folder, "plugins", "a file now")
+  mkdirSync(join(folder, "new"))
+  put(folder, "new/file", "later")
+  rmSync(join(folder, "link"))
+}
+
+for (const [name, place] of Object.entries(places)) {
+  describe(`spec 12.5: restoring a backup: ${name}`, () => {
+    it.live("the server has exactly the files of the backup, and its volumes as they are", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place, {
+          volumes: [{ name: "s", source: "shared", target: "shared", mode: "rw" }],
+          files: { volumes: "write" }
+        })
+        const { folder, node } = scene
+        const { backup_id, figures, to } = yield* backedUp(scene)
+        spoil(folder)
+        yield* scene.write("/shared/v.txt", "newer")
+        const end = yield* worked(scene, restoreOf(backup_id, figures))
+        assert.deepInclude(end, { state: "done" }, end.reason)
+        assert.strictEqual(differencesOf(folder, to), "")
+        assert.strictEqual(statSync(join(folder, "run.sh")).mode & 0o777, 0o750)
+        assert.strictEqual(statSync(join(folder, "run.sh")).mtimeMs, 1_000_000_000_000)
+        assert.strictEqual(readFileSync(join(node.dataDir, "volumes/shared/v.txt"), "utf8"), "newer")
+        assert.strictEqual(yield* scene.read("/shared/v.txt"), "newer")
+        assert.notInclude(readdirSync(join(folder, "..")).join(), "old")
+        yield* node.daemon.power(scene.id, "start", 30)
+        yield* until("the server runs", () => node.statuses(scene.id).includes("running"))
+      })
+    )
+
+    it.live("an archive from another node is checked before it is in place, and may be sent again", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { backups, folder, id } = scene
+        const { backup_id, figures, to } = yield* backedUp(scene)
+        spoil(folder)
+        const archive = Buffer.concat(
+          yield* Effect.scoped(Effect.flatMap(backups.archive(backup_id), Stream.runCollect))
+        )
+        const request = { operation_id: newId(), task: restoreOf(backup_id, figures, true) }
+        const send = (...bytes: ReadonlyArray<Buffer>) =>
+          backups.receive(id, request, Stream.fromIterable(bytes))
+        assert.strictEqual((yield* backups.work(id, request)).state, "waiting")
+        const broken = Stream.concat(
+          Stream.make(archive.subarray(0, 1000)),
+          Stream.fail("the connection broke")
+        )
+        assert.strictEqual(yield* Effect.flip(backups.receive(id, request, broken)), "the connection broke")
+        yield* eventually(backups.work(id, request), ({ state }) => state === "waiting")
+        assert.match(
+          yield* refusalOf(send(archive.subarray(0, -1), Buffer.of(1))),
+          /422 the archive is damaged: it has (\d+) of \1 bytes, or its SHA-256 is another/
+        )
+        assert.strictEqual(readFileSync(join(folder, "world/level.dat"), "utf8"), "other")
+        yield* send(archive)
+        const end = yield* worked(scene, request.task, request.operation_id)
+        assert.strictEqual(end.state, "done", end.reason)
+        assert.strictEqual(differencesOf(folder, to), "")
+      })
+    )
+
+    it.live("a damaged part, and an archive that does not fit, change nothing", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place, { limits: { disk_space: 20 } })
+        const { folder } = scene
+        writeFileSync(join(folder, "noise.bin"), randomBytes(15_000_000))
+        const { backup_id, figures } = yield* made(scene)
+        rmSync(join(folder, "noise.bin"))
+        put(folder, "present.txt", "present")
+        const part = join(folderOf(scene, backup_id), "part-00001")
+        const [bytes, before] = [readFileSync(part), readdirSync(folder)]
+        truncateSync(part, 1_000_000)
+        const damaged = yield* worked(scene, restoreOf(backup_id, figures))
+        assert.match(damaged.reason ?? "", /part-00001 is damaged/)
+        writeFileSync(part, bytes)
+        assert.deepStrictEqual(readdirSync(folder), before)
+        assert.isFalse(existsSync(join(folder, "noise.bin")))
+        const end = yield* worked(scene, restoreOf(backup_id, figures))
+        assert.strictEqual(end.state, "done", end.reason)
+        assert.strictEqual(statSync(join(folder, "noise.bin")).size, 15_000_000)
+      })
+    )
+  })
+}
