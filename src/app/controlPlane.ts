@@ -8,6 +8,7 @@ import { SoftwareStore } from "../controlPlane/blueprints/SoftwareStore.ts"
 import { layerSources, layerUnlisted } from "../controlPlane/blueprints/sources/Sources.ts"
 import { EventHub } from "../controlPlane/events/EventHub.ts"
 import { Tickets } from "../controlPlane/events/Tickets.ts"
+import { EndedUploads } from "../controlPlane/files/endedUploads.ts"
 import { FailedLogins } from "../controlPlane/http/FailedLogins.ts"
 import { ApiKeys } from "../controlPlane/keys/ApiKeys.ts"
 import { NodeKeys } from "../controlPlane/keys/NodeKeys.ts"
@@ -37,6 +38,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Tickets.layer(adminKeyOf(settings)),
     NodeKeys.layer,
     AuditLog.layer,
+    EndedUploads,
     SftpHostKey.layer,
     SftpPasswords.layer,
     FailedLogins.layer(),

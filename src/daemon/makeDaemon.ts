@@ -13,7 +13,6 @@ import type { IoError } from "./disk/fsio.ts"
 import { likelyKind } from "./files/fileContext.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
 import { instanceFolder } from "./files/sharedFiles.ts"
-import { uploadIds } from "./files/uploadFiles.ts"
 import type { Installer } from "./install/Installer.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
@@ -154,32 +153,13 @@ const installLogs = Effect.fnUntraced(function* (
   return { items: lines.map(({ text }) => stripAnsi(text)), total }
 })
 
-/** Removes uploads that have expired, again and again. */
-const expireUploads = (
-  instances: DaemonParts["instances"],
-  uploads: ReturnType<typeof makeAccess>["uploads"]
-) =>
-  Effect.repeat(
-    Effect.forEach(
-      instances.list(),
-      ({ id }) =>
-        Effect.flatMap(instances.get(id), ({ folder }) => uploadIds(folder)).pipe(
-          Effect.flatMap((ids) => (ids.length === 0 ? Effect.void : uploads.expire(id))),
-          // The server is removed, or the node works on its files.
-          Effect.ignore
-        ),
-      { discard: true }
-    ),
-    Schedule.spaced("1 hour")
-  )
-
 /** Makes the daemon that the control plane calls, from the servers of this node. */
 export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
   const { files, installer, instances, place, register, system, version } = parts
   const { ofDisk: diskRefused } = refusals(place)
   const stats = yield* makeStats(files)
   const access = makeAccess({ files, instances, tasks: yield* makeTasks })
-  yield* Effect.forkScoped(expireUploads(instances, access.uploads))
+  yield* access.uploads.expire.pipe(Effect.repeat(Schedule.spaced("1 hour")), Effect.forkScoped)
   const daemon: Daemon = {
     system: Effect.map(system, (host) => ({ version, system: host })),
     register,

@@ -45,6 +45,11 @@ export const NodeUploadsHandlers = handlersOf(
         Effect.mapError(
           ask((uploads) => uploads.end(params.id, { upload_id: params.upload, ...query })),
           failureOf
+        ),
+      endOf: ({ payload }) =>
+        Effect.mapError(
+          ask((uploads) => uploads.endOf(payload.owners)),
+          httpError
         )
     })
   })

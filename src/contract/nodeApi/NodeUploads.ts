@@ -15,6 +15,9 @@ export const ChecksumAlgorithm = Schema.Literals(["sha1", "sha256"])
 /** A number of bytes. */
 export const Bytes = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
 
+/** Keys of one call whose uploads are removed. */
+export const MOST_OWNERS = 1000
+
 /** An upload that begins. Its conditions hold at its beginning and at its end. */
 export const UploadRequest = Schema.Struct({
   /** Chosen by the caller; an upload that exists does not begin again. */
@@ -92,4 +95,6 @@ export interface NodeUploads {
   ): Effect.Effect<UploadState, UploadError | E>
   /** Removes an unfinished upload, and ends the request that sends its bytes. */
   end(id: ServerId, of: UploadOf): Effect.Effect<void, UploadError>
+  /** Removes the unfinished uploads of keys, to all servers of the node. */
+  endOf(owners: ReadonlyArray<string>): Effect.Effect<void, FileError>
 }

@@ -6,7 +6,14 @@ import { BodyTooLarge, ChecksumMismatch, Locked } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 import { refusals, whole } from "./NodeFilesApi.ts"
-import { ChecksumAlgorithm, UploadId, type UploadRefused, UploadRequest, UploadState } from "./NodeUploads.ts"
+import {
+  ChecksumAlgorithm,
+  MOST_OWNERS,
+  UploadId,
+  type UploadRefused,
+  UploadRequest,
+  UploadState
+} from "./NodeUploads.ts"
 
 const params = { id: ServerId, upload: UploadId }
 const owner = Schema.String
@@ -56,7 +63,11 @@ export class NodeUploadsGroup extends HttpApiGroup.make("nodeUploads")
       params,
       query: { owner },
       error
-    }).annotateMerge(route("Remove an unfinished upload"))
+    }).annotateMerge(route("Remove an unfinished upload")),
+    HttpApiEndpoint.post("endOf", "/uploads/end", {
+      payload: Schema.Struct({ owners: Schema.Array(owner).check(Schema.isMaxLength(MOST_OWNERS)) }),
+      error: refusals
+    }).annotateMerge(route("Remove the unfinished uploads of keys"))
   )
   .middleware(DaemonAuthorization)
   .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })

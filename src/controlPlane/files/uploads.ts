@@ -130,7 +130,8 @@ export const UploadsHandlers = handlersOf(
         return HttpServerResponse.empty({ status: 204, headers: uploadHeaders(next) })
       }),
       end: Effect.fnUntraced(function* ({ params, request }) {
-        const { of } = yield* find(params, request)
+        yield* checkVersion(request)
+        const of = yield* owned(params.upload)
         yield* on(params.server, (uploads) => uploads.end(params.server, of))
         return HttpServerResponse.empty({ status: 204 })
       })

@@ -23,7 +23,7 @@ import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { KeyRepo } from "../store/repos/KeyRepo.ts"
 import { QuotaRepo } from "../store/repos/QuotaRepo.ts"
 import { Store } from "../store/Store.ts"
-import { type CachedKey, KeyCache } from "./KeyCache.ts"
+import { type CachedKey, KeyCache, millisOf } from "./KeyCache.ts"
 import { generateKey, hashKey, isWellFormed, makeRecord } from "./keyFormat.ts"
 
 /** `limited`: the address is over its limit, so the key was not compared with a short outside key. */
@@ -133,6 +133,14 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
         ? holder(id)
         : Effect.flatMap(cache.current, ({ byId }) => unlessOver(byId.get(id)))
 
+    const endedBetween = (from: number, to: number) =>
+      Effect.map(cache.current, ({ byId }) =>
+        [...byId.values()].flatMap(({ expiresAt, record: { id, revoked_at } }) => {
+          const at = Math.min(expiresAt, millisOf(revoked_at))
+          return at > from && at <= to ? [id] : []
+        })
+      )
+
     const ended = yield* makeEnded(cache)
 
     return {
@@ -155,6 +163,8 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
       validHolder,
       /** Waits until the key with this id, or an SSH key, is no longer valid, accurate to a quarter of a second. */
       ended,
+      /** Returns the ids of keys that were revoked or have expired between two times, in ms since the epoch. */
+      endedBetween,
       list: store.read(repo.all)
     }
   })

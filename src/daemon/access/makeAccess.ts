@@ -12,6 +12,7 @@ import {
 } from "../../contract/nodeApi/NodeFiles.ts"
 import { likelyKind } from "../files/fileContext.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import { uploadIds } from "../files/uploadFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { archiveOf } from "./archive.ts"
@@ -90,6 +91,18 @@ export const makeSite = Effect.fnUntraced(function* (
   if (!isUp(status)) yield* files.open(folder, spec, likelyKind(spec), "kept")
   return new Site(folder, spec, yield* files.layout(folder, spec), rules ?? spec.definition.files ?? {})
 })
+
+const serversWithUploads = (instances: Instances["Service"]) =>
+  Effect.suspend(() =>
+    Effect.filter(
+      instances.list().map(({ id }) => id),
+      (id) =>
+        Effect.flatMap(instances.get(id), ({ folder }) => uploadIds(folder)).pipe(
+          Effect.map((ids) => ids.length > 0),
+          Effect.orElseSucceed(() => false)
+        )
+    )
+  )
 
 export interface AccessParts {
   readonly instances: Instances["Service"]
@@ -179,7 +192,7 @@ export const makeAccess = ({
           })
         )
       ).pipe(Effect.withSpan("NodeFiles.receive")),
-    uploads: makeUploads(use, taking),
+    uploads: makeUploads(use, taking, serversWithUploads(instances)),
     change: Effect.fn("NodeFiles.change")((id, changes) =>
       use(
         id,

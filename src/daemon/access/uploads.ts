@@ -309,8 +309,8 @@ type Taking = <A, E, E2>(
   access: (given: Stream.Stream<Uint8Array, AccessError>) => Effect.Effect<A, E2>
 ) => Effect.Effect<A, E | E2>
 
-/** Makes the uploads of a daemon. */
-export const makeUploads = (use: Use, taking: Taking) => {
+/** Makes the uploads of a daemon. @param servers those that have uploads now */
+export const makeUploads = (use: Use, taking: Taking, servers: Effect.Effect<ReadonlyArray<ServerId>>) => {
   const writers = makeUploadWriters()
   /** Serialises the beginnings on a server, whose uploads are counted. */
   const beginning = makeKeyedLock()
@@ -324,6 +324,12 @@ export const makeUploads = (use: Use, taking: Taking) => {
     Effect.flatMap(
       use(id, path, (scene) => refusalAsResult(access(scene))),
       Effect.fromResult
+    )
+
+  /** Runs an access to each server that has uploads. A server that is removed, or whose files are worked on, is left out. */
+  const onEach = <A>(access: (scene: Scene) => Effect.Effect<A, Failure, Scope.Scope>) =>
+    Effect.flatMap(servers, (ids) =>
+      Effect.forEach(ids, (id) => Effect.ignore(run(id, "/", access)), { discard: true })
     )
 
   const sent = (scene: Scene, part: UploadPart, bytes: Stream.Stream<Uint8Array, AccessError>) =>
@@ -388,11 +394,23 @@ export const makeUploads = (use: Use, taking: Taking) => {
             : forgetUpload(scene.site.folder, of.upload_id)
         })
       )
+    ),
+    endOf: Effect.fn("NodeUploads.endOf")((owners) =>
+      onEach(
+        Effect.fnUntraced(function* (scene) {
+          for (const upload_id of yield* uploadIds(scene.site.folder)) {
+            const record = yield* readUpload(scene.site.folder, upload_id)
+            if (record === undefined || record.done !== undefined || !owners.includes(record.owner)) continue
+            yield* writers.end(keyOf(scene.site, record))
+            yield* remove(scene, record)
+          }
+        })
+      )
     )
   }
   return {
     ...uploads,
-    /** Removes what has expired on a server. */
-    expire: (id: ServerId) => run(id, "/", (scene) => Effect.asVoid(prune(scene)))
+    /** Removes what has expired. */
+    expire: onEach(prune)
   }
 }

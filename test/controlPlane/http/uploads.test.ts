@@ -1,50 +1,11 @@
 import { createHash } from "node:crypto"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import type { Service } from "../../support/Service.ts"
 import { expectStatus } from "../../support/servers.ts"
 import { Far, places, scene } from "./support/files.ts"
 import { assertError, options, service } from "./support/http.ts"
 import { keyed } from "./support/keyed.ts"
-
-const version = { "tus-resumable": "1.0.0" }
-const base64 = (text: string) => Buffer.from(text).toString("base64")
-const metadataOf = (given: Record<string, string>) =>
-  Object.entries(given)
-    .map(([name, value]) => `${name} ${base64(value)}`)
-    .join(",")
-
-/** The routes of uploads to a server. */
-const uploadsOf = (api: Service, id: string) => {
-  const base = `/api/servers/${id}/files/uploads`
-  return {
-    base,
-    create: (metadata: Record<string, string>, length: number, headers = {}, raw = "") =>
-      api.request("POST", base, {
-        raw,
-        headers: {
-          ...version,
-          "upload-length": String(length),
-          "upload-metadata": metadataOf(metadata),
-          ...headers
-        }
-      }),
-    head: (path: string, headers: Record<string, string> = version) => api.request("HEAD", path, { headers }),
-    patch: (path: string, offset: number, raw: string, headers = {}) =>
-      api.request("PATCH", path, {
-        raw,
-        headers: {
-          ...version,
-          "content-type": "application/offset+octet-stream",
-          "upload-offset": String(offset),
-          ...headers
-        }
-      }),
-    end: (path: string) => api.request("DELETE", path, { headers: version })
-  }
-}
-
-const locationOf = ({ headers }: { readonly headers: Headers }) => headers.get("location") ?? ""
+import { base64, locationOf, metadataOf, uploadsOf } from "./support/tus.ts"
 
 layer(Layer.provideMerge(Far.layer, service({ MUSTER_CORS_ORIGINS: "https://page.example" })), options)(
   "resumable uploads",

@@ -18,6 +18,7 @@ import { Deferred, Effect, Fiber, Stream } from "effect"
 import * as fc from "fast-check"
 import type { NodeUploads, UploadPart, UploadRequest } from "../../../src/contract/nodeApi/NodeUploads.ts"
 import { MOST_OF_KEY, MOST_UPLOADS } from "../../../src/daemon/access/uploads.ts"
+import { withLongSleeps } from "../../support/longSleeps.ts"
 import { until } from "../support.ts"
 import { bytesOf, filesOf, places, put, refusalOf } from "./scene.ts"
 
@@ -354,6 +355,22 @@ describe("spec 10.8: uploads and a server that changes its folder", () => {
       yield* scene.node.daemon.remove(scene.id)
       assert.deepStrictEqual(temporaryFiles(volume), [])
     }).pipe(Effect.scoped)
+  )
+
+  it.live("each hour, what has expired is removed without a request", () =>
+    withLongSleeps((pass) =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(plain)
+        const { append, begin, find } = uploadsOf(scene)
+        const upload = yield* begin("/old.txt", 6)
+        yield* append(upload, 0, "abc")
+        yield* pass(23)
+        assert.strictEqual((yield* find(upload)).offset, 3)
+        const isGone = Effect.sync(() => [...temporaryFiles(scene.folder), ...recordsOf(scene)].length === 0)
+        yield* until("the upload is removed", Effect.andThen(pass(2), isGone))
+        assert.match(yield* refusalOf(find(upload)), /^404/)
+      }).pipe(Effect.scoped)
+    )
   )
 
   it.live("a write that does not fit is 507; the upload continues once there is room", () =>

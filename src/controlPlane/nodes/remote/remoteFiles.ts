@@ -242,7 +242,8 @@ const makeRemoteUploads = (calls: FileCalls): NodeUploads => {
     end: (id, { owner, upload_id: upload }) =>
       ask(true, ({ nodeUploads }) =>
         bytesAnswered(nodeUploads.end({ params: { id, upload }, query: { owner } }))
-      ).pipe(Effect.flatMap(Effect.fromResult))
+      ).pipe(Effect.flatMap(Effect.fromResult)),
+    endOf: (owners) => ask(true, ({ nodeUploads }) => nodeUploads.endOf({ payload: { owners } }))
   }
 }
 

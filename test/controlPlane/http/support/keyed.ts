@@ -16,6 +16,8 @@ interface Grant {
   readonly max_servers?: number
   readonly max_memory?: number
   readonly quota?: string
+  /** Seconds. */
+  readonly expires_in?: number
 }
 
 /** Creates a key over the API; returns requests with it. */

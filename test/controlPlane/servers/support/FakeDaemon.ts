@@ -435,7 +435,7 @@ export class FakeDaemon {
       receive: noFiles,
       search: noFiles,
       diff: noFiles,
-      uploads: { begin: noFiles, find: noFiles, append: noFiles, end: noFiles }
+      uploads: { begin: noFiles, find: noFiles, append: noFiles, end: noFiles, endOf: noFiles }
     },
     backups: { work: noFiles, receive: noFiles, cancel: noFiles, remove: noFiles, archive: noFiles }
   }
