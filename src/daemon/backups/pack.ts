@@ -32,8 +32,8 @@ class Outlet {
 
   write(bytes: Uint8Array): Effect.Effect<void> {
     return Effect.suspend(() => {
-      if (this.#length + bytes.length > CHUNK) return Effect.andThen(this.flush, this.#put(bytes))
-      return this.#put(bytes)
+      const put = Effect.suspend(() => this.#put(bytes))
+      return this.#length + bytes.length > CHUNK ? Effect.andThen(this.flush, put) : put
     })
   }
 
