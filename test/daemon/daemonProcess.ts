@@ -24,12 +24,16 @@ const forget = (id: ServerId) =>
   })
 
 /**
- * Executes `create <options as JSON>`, `remove <id>`, `command <id> <line>`, `forget <id>`, `power <id> <action> <seconds>`; prints `ok` or
- * `error ...`.
+ * Executes `create <options as JSON>`, `remove <id>`, `command <id> <line>`, `forget <id>`, `power <id> <action> <seconds>`,
+ * `begin` and `cancel <id> <operation> <task as JSON>`; prints `ok` or `error ...`.
  */
 const execute = (node: NodeDaemon["Service"], line: string) => {
   const [what, named = "", action = "start", seconds = "30"] = line.split(" ")
   const id = ServerId.make(named)
+  const task = () => ({
+    operation_id: action,
+    task: JSON.parse(line.split(" ").slice(3).join(" "))
+  })
   const call: Effect.Effect<unknown, unknown> =
     what === "create"
       ? node.daemon.create(specOf(JSON.parse(line.slice("create ".length))))
@@ -37,13 +41,17 @@ const execute = (node: NodeDaemon["Service"], line: string) => {
         ? node.daemon.remove(id)
         : what === "command"
           ? node.daemon.commands(id, [line.slice(`command ${id} `.length)])
-          : what === "forget"
-            ? forget(id)
-            : node.daemon.power(
-                id,
-                action === "start" || action === "stop" || action === "pause" ? action : "kill",
-                Number(seconds)
-              )
+          : what === "begin"
+            ? node.daemon.access.begin(id, task())
+            : what === "cancel"
+              ? node.daemon.access.cancel(id, task())
+              : what === "forget"
+                ? forget(id)
+                : node.daemon.power(
+                    id,
+                    action === "start" || action === "stop" || action === "pause" ? action : "kill",
+                    Number(seconds)
+                  )
   return call.pipe(
     Effect.andThen(Effect.sync(() => process.stdout.write("ok\n"))),
     Effect.catch((error) => Effect.sync(() => process.stdout.write(`error ${JSON.stringify(error)}\n`)))

@@ -15,7 +15,23 @@ export interface Staging {
   readonly old: Buffer
 }
 
-const Record = Schema.Struct({ path: Schema.String, aside: Schema.String, old: Schema.String })
+/** A staging whose copy can be noted as whole. */
+export interface Staged extends Staging {
+  /**
+   * Notes that the copy of a moved tree is whole, so that the move can be finished; unset: that it is not. That note goes
+   * before the copy does.
+   */
+  readonly copied: (from: string | undefined) => Effect.Effect<void, IoError>
+}
+
+const Record = Schema.Struct({
+  path: Schema.String,
+  aside: Schema.String,
+  old: Schema.String,
+  /** Where a tree is moved from, once its copy is whole. */
+  from: Schema.optionalKey(Schema.String)
+})
+export type Unmade = Staging & { readonly path: string; readonly from: string | undefined }
 const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Record))
 
 /** The unfinished writes of one server. */
@@ -31,15 +47,33 @@ export class Unfinished {
     this.#folder = join(folder, "writes")
   }
 
+  #write(name: string, { aside, from, old, path }: Unmade) {
+    const record = {
+      path,
+      aside: aside.toString(),
+      old: old.toString(),
+      ...(from === undefined ? {} : { from })
+    }
+    const file = join(this.#folder, name)
+    return ioSync(path, () => sync.writeFileSync(file, JSON.stringify(record), { mode: 0o600 }))
+  }
+
+  /** Leaves the record of a write that was interrupted, for {@link undone}. */
+  readonly left = (unmade: Unmade) =>
+    Effect.gen({ self: this }, function* () {
+      yield* makeClosedFolder(this.#folder)
+      yield* this.#write(`${randomUUID()}.json`, unmade)
+      this.#isLeft = true
+    })
+
   /** Records a write until the end of the scope. The record of a write that fails stays for {@link undone}. */
-  readonly record = (path: string, { aside, old }: Staging) =>
+  readonly record = (path: string, staging: Staging) =>
     Effect.uninterruptible(
       Effect.gen({ self: this }, function* () {
         const name = `${randomUUID()}.json`
         const file = join(this.#folder, name)
-        const text = JSON.stringify({ path, aside: aside.toString(), old: old.toString() })
         yield* makeClosedFolder(this.#folder)
-        yield* ioSync(path, () => sync.writeFileSync(file, text, { mode: 0o600 }))
+        yield* this.#write(name, { ...staging, path, from: undefined })
         this.#running.add(name)
         yield* atScopeEnd((exit) => {
           this.#running.delete(name)
@@ -48,11 +82,18 @@ export class Unfinished {
           this.#isLeft = true
           return Effect.void
         })
+        const staged: Staged = {
+          ...staging,
+          copied: (from) => this.#write(name, { ...staging, path, from })
+        }
+        return staged
       })
     )
 
   /** Undoes the writes that were left, before the access that follows. */
-  readonly undone = <E>(undo: (path: string, staging: Staging) => Effect.Effect<unknown, E | IoError>) =>
+  readonly undone = <E>(
+    undo: (unmade: Unmade, forget: Effect.Effect<void, IoError>) => Effect.Effect<unknown, E | IoError>
+  ) =>
     this.#undoing.withPermit(
       Effect.gen({ self: this }, function* () {
         if (!this.#isLeft) return
@@ -62,8 +103,11 @@ export class Unfinished {
           const file = join(this.#folder, name)
           const text = yield* ioSync("read the record", () => sync.readFileSync(file, "utf8"))
           const left = Option.getOrUndefined(decode(text))
-          if (left !== undefined)
-            yield* undo(left.path, { aside: Buffer.from(left.aside), old: Buffer.from(left.old) })
+          if (left !== undefined) {
+            const { from, path } = left
+            const staging = { aside: Buffer.from(left.aside), old: Buffer.from(left.old) }
+            yield* undo({ ...staging, path, from }, this.#write(name, { ...staging, path, from: undefined }))
+          }
           yield* ioSync("remove the record", () => sync.rmSync(file, { force: true }))
         }
       })

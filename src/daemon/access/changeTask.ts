@@ -30,8 +30,14 @@ export const changeTask = (changes: Changes): TaskWork => ({
   run: Effect.fnUntraced(function* (scene, { isResumed, record }, { note, save }) {
     const staging = stagingOf(record.staging)
     const first = changes[record.next]
-    const wasHalf = isResumed && first !== undefined && (yield* undoStaging(scene, first, staging))
     let now = record
+    const copied = (from: string | undefined) =>
+      Effect.suspend(() => {
+        now = { ...now, copied: from !== undefined }
+        return save(now)
+      })
+    const half = { forget: copied(undefined), isCopied: record.copied === true }
+    const left = isResumed && first !== undefined ? yield* undoStaging(scene, first, staging, half) : "none"
     for (const [index, change] of changes.entries()) {
       if (index < record.next) continue
       const { entries = record.next } = now
@@ -40,15 +46,24 @@ export const changeTask = (changes: Changes): TaskWork => ({
         own += 1
         note({ ...now, entries: entries + own })
       }
-      const refusal = yield* Effect.match(
-        applyChange({ ...scene, staging, mostCopied: MOST_COPIED, onEntry }, change),
-        { onSuccess: () => undefined, onFailure: toFileError(change.path) }
+      const isLeft = isResumed && index === record.next
+      const noted = { ...staging, copied }
+      const made = applyChange({ ...scene, staging: noted, mostCopied: MOST_COPIED, onEntry }, change).pipe(
+        Effect.onInterrupt(() => {
+          const from = now.copied === true && change.kind === "move" ? change.from : undefined
+          return Effect.ignore(scene.unfinished.left({ ...staging, path: change.path, from }))
+        })
       )
-      const isDoubtful = isResumed && index === record.next && !wasHalf
+      const refusal =
+        isLeft && left === "placed"
+          ? undefined
+          : yield* Effect.match(made, { onSuccess: () => undefined, onFailure: toFileError(change.path) })
+      const isDoubtful = isLeft && left === "none"
       const wasMade = refusal !== undefined && "status" in refusal && isDoubtful && isMade(change, refusal)
       const detail = refusal === undefined || wasMade || !("detail" in refusal) ? undefined : refusal.detail
       now = {
         ...now,
+        copied: false,
         next: index + 1,
         entries: entries + Math.max(1, own),
         ...(detail === undefined ? {} : { refused: now.refused + 1, reason: now.reason ?? reasonOf(detail) })
@@ -60,6 +75,8 @@ export const changeTask = (changes: Changes): TaskWork => ({
   }),
   undo: (scene, record) => {
     const half = changes[record.next]
-    return half === undefined ? Effect.void : undoStaging(scene, half, stagingOf(record.staging))
+    if (half === undefined) return Effect.void
+    const isCopied = record.copied === true
+    return undoStaging(scene, half, stagingOf(record.staging), { forget: Effect.void, isCopied })
   }
 })

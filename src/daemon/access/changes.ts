@@ -4,18 +4,18 @@ import * as fs from "node:fs/promises"
 import { Data, Effect, Option } from "effect"
 import { type FileChange, isWithin } from "../../contract/domain/Files.ts"
 import { MOST_ENTRIES } from "../../contract/nodeApi/NodeFiles.ts"
+import type { IoError } from "../disk/fsio.ts"
 import { describe, enter, io, lstatIn, open, temporaryName, within } from "../disk/safePath.ts"
 import { parentMade, syncFolder } from "./contents.ts"
+import { holdsHidden, refuseFixed, refuseProtected } from "./protection.ts"
 import { conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
 import type { Room } from "./room.ts"
 import type { Located, Place, Site } from "./Site.ts"
 import { copyInside, removeInside, walkInside } from "./trees.ts"
-import type { Staging, Unfinished } from "./Unfinished.ts"
+import type { Staged, Staging, Unfinished, Unmade } from "./Unfinished.ts"
 
 /** Entries of one copy, unless a task makes it: the server may add some after the count. */
 const MOST_COPIED = 2 * MOST_ENTRIES
-/** Entries in which rules of the blueprint are looked for. */
-const MOST_CHECKED = 200_000
 /** Opens anything without its contents; a link is opened itself. */
 const PATH_ONLY = 0o10000000 | constants.O_NOFOLLOW
 
@@ -27,7 +27,7 @@ export interface Scene {
 
 export interface ChangeScene extends Scene {
   /** Default: new names, which are recorded as {@link Unfinished}. */
-  readonly staging?: Staging
+  readonly staging?: Staged
   /** Entries that one copy may have. Default: {@link MOST_COPIED}. */
   readonly mostCopied?: number
   /** Called for each file and folder of a tree that is copied or deleted. */
@@ -36,56 +36,17 @@ export interface ChangeScene extends Scene {
 
 const newName = () => Buffer.from(temporaryName())
 
-const stagingFor = ({ staging, unfinished }: ChangeScene, path: string) => {
-  if (staging !== undefined) return Effect.succeed(staging)
-  const made: Staging = { aside: newName(), old: newName() }
-  return Effect.as(unfinished.record(path, made), made)
-}
+const stagingFor = ({ staging, unfinished }: ChangeScene, path: string) =>
+  staging === undefined
+    ? unfinished.record(path, { aside: newName(), old: newName() })
+    : Effect.succeed(staging)
 
-export const refuseFixed = (site: Site, path: string) => {
-  const fixed = site.fixedWithin(path)
-  return fixed === undefined
-    ? Effect.void
-    : conflict(
-        path,
-        `${site.isHidden(fixed) ? "something in it" : fixed} is a volume or mount, which stays where it is`,
-        "Name what lies beside it."
-      )
-}
-
-/** Refuses a tree for an entry in it whose name callers do not see. */
-const holdsHidden = (path: string) => forbidden(path, "it has something in it that callers may not reach")
-
-/** Refuses a tree that has something in it which callers may not write, or would have at `to`. */
-const refuseProtected = Effect.fnUntraced(function* (
-  site: Site,
-  { path }: Place,
-  at: Located,
-  to: string = path,
-  isRead = false
-) {
-  if (!site.hasPatterns) return
-  const folder = yield* enter(path, at.folder, at.name).pipe(
-    Effect.catchTag("PathRefused", () => Effect.succeed(Option.none<fs.FileHandle>()))
-  )
-  if (Option.isNone(folder)) return
-  let entries = 0
-  yield* walkInside(path, folder.value, (entry) => {
-    entries += 1
-    if (entries > MOST_CHECKED)
-      return unprocessable(
-        `${path}: it has more than ${MOST_CHECKED} entries`,
-        "Change its folders one by one."
-      )
-    if (site.isHidden(entry.path)) return holdsHidden(path)
-    const why = isRead ? undefined : site.whyNotWritable(entry.path)
-    const other = site.whyNotWritable(`${to}${entry.path.slice(path.length)}`)
-    if (why !== undefined) return forbidden(entry.path, why)
-    return other === undefined
-      ? Effect.succeed(true)
-      : forbidden(`${to}${entry.path.slice(path.length)}`, other)
-  })
-}, Effect.scoped)
+/** Removes a copy that is not in place. */
+const discard = Effect.fnUntraced(function* (path: string, { copied }: Staged, aside: Located) {
+  if (Option.isNone(yield* lstatIn(path, aside.folder, aside.name))) return
+  yield* copied(undefined)
+  yield* removeInside(path, aside)
+})
 
 const needEntry = Effect.fnUntraced(function* (site: Site, place: Place) {
   const at = yield* site.parent(place)
@@ -153,7 +114,7 @@ const copyTo = Effect.fnUntraced(function* (
   scene: ChangeScene,
   places: { readonly from: Place; readonly to: Place },
   at: { readonly from: Located; readonly to: Located },
-  replaces: boolean
+  { moves, replaces }: { readonly moves: boolean; readonly replaces: boolean }
 ) {
   const { from, to } = places
   const { mostCopied = MOST_COPIED, onEntry = () => {}, room, site } = scene
@@ -174,10 +135,12 @@ const copyTo = Effect.fnUntraced(function* (
       return site.isHidden(path) ? holdsHidden(from.path) : Effect.void
     }
   }).pipe(
+    Effect.andThen(moves ? staging.copied(from.path) : Effect.void),
     Effect.andThen(putInPlace({ ...scene, staging }, to.path, aside, at.to, replaces)),
-    Effect.onError(() => Effect.ignore(removeInside(to.path, aside)))
+    Effect.onError(() => Effect.ignore(discard(to.path, staging, aside)))
   )
   yield* syncFolder(to.path, at.to.folder)
+  if (moves) yield* removeInside(from.path, at.from)
 })
 
 const transfer = Effect.fnUntraced(function* (
@@ -199,41 +162,61 @@ const transfer = Effect.fnUntraced(function* (
   const target = yield* parentMade(site, room, to)
   if (replaces) yield* refuseProtected(site, to, target)
   const at = { from: source, to: target }
-  if (!isMove) return yield* copyTo(scene, { from, to }, at, replaces)
+  if (!isMove) return yield* copyTo(scene, { from, to }, at, { moves: false, replaces })
   if (isWithin(to.path, from.path)) return yield* conflict(to.path, "what is moved lies in it")
   yield* putInPlace(scene, to.path, source, target, replaces).pipe(
     Effect.catchIf(
       // Another file system, or a folder of the base, which the kernel does not rename.
       (error) => error._tag === "IoError" && error.code === "EXDEV",
-      () => Effect.andThen(copyTo(scene, { from, to }, at, replaces), removeInside(from.path, source))
+      () => copyTo(scene, { from, to }, at, { moves: true, replaces })
     )
   )
 })
 
-/** Undoes what a killed daemon has left of a write. Returns whether the write was half made. */
-export const undoWrite = ({ site }: Pick<Scene, "site">, given: string, { aside, old }: Staging) =>
+/** What has become of a write that a killed daemon has left. */
+export type Left = "half" | "placed" | "none"
+
+/**
+ * Undoes what a killed daemon has left of a write, or removes the old place of a tree whose copy is in place. `forget` notes
+ * that the copy is not whole any more.
+ */
+export const undoWrite = (
+  { site }: Pick<Scene, "site">,
+  { aside, from, old, path: given }: Unmade,
+  forget: Effect.Effect<void, IoError>
+) =>
   Effect.gen(function* () {
     const { path, ...place } = yield* site.writable(given)
     const { folder, name } = yield* site.parent({ path, ...place })
     const isThere = (one: Buffer) => Effect.map(lstatIn(path, folder, one), Option.isSome)
     const wasHalf = yield* isThere(aside)
+    if (wasHalf && from !== undefined) yield* forget
     if (yield* isThere(old)) {
       if (yield* isThere(name)) yield* removeInside(path, { folder, name: old })
       else yield* io(path, () => fs.rename(within(folder, old), within(folder, name)))
     }
     yield* removeInside(path, { folder, name: aside })
-    return wasHalf
+    if (wasHalf || from === undefined || !(yield* isThere(name))) return wasHalf ? "half" : "none"
+    const source = yield* site.writable(from)
+    yield* removeInside(from, yield* site.parent(source))
+    return "placed"
   }).pipe(
     Effect.scoped,
     // Nothing can be there.
-    Effect.catchTag("FileRefused", () => Effect.succeed(false))
+    Effect.catchTag("FileRefused", () => Effect.succeed("none" as const))
   )
 
-/** As {@link undoWrite}, of a change: only copies and moves can be half made. */
-export const undoStaging = (scene: Scene, change: FileChange, staging: Staging) =>
-  change.kind === "copy" || change.kind === "move"
-    ? undoWrite(scene, change.path, staging)
-    : Effect.succeed(false)
+/** As {@link undoWrite}, of a change: only copies and moves can be half made. `isCopied`: the copy of a move is whole. */
+export const undoStaging = (
+  scene: Scene,
+  change: FileChange,
+  staging: Staging,
+  { forget, isCopied }: { readonly isCopied: boolean; readonly forget: Effect.Effect<void, IoError> }
+) => {
+  if (change.kind !== "copy" && change.kind !== "move") return Effect.succeed("none" as const)
+  const from = change.kind === "move" && isCopied ? change.from : undefined
+  return undoWrite(scene, { ...staging, path: change.path, from }, forget)
+}
 
 class Large extends Data.TaggedError("Large") {}
 

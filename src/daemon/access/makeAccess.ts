@@ -128,7 +128,7 @@ export const makeAccess = ({
     const site = yield* makeSite(files, instance)
     const scene: Scene = { site, ...keptOf(instance) }
     yield* scene.unfinished
-      .undone((path, staging) => undoWrite(scene, path, staging))
+      .undone((unmade, forget) => undoWrite(scene, unmade, forget))
       .pipe(
         Effect.catch((error) =>
           Effect.logWarning(

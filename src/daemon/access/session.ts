@@ -30,8 +30,9 @@ import {
 } from "../disk/safePath.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
-import { applyChange, refuseFixed, type Scene } from "./changes.ts"
+import { applyChange, type Scene } from "./changes.ts"
 import { openEntriesOf } from "./openFolder.ts"
+import { refuseFixed } from "./protection.ts"
 import { type AccessError, conflict, forbidden, isNoRoom, noSuchPath, toFileError } from "./refused.ts"
 import type { Located, Place, Site } from "./Site.ts"
 

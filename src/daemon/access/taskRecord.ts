@@ -32,6 +32,8 @@ const TaskRecord = Schema.Struct({
   /** Default: `files`. */
   unit: Schema.optionalKey(OperationProgress.fields.unit),
   refused: Schema.Int,
+  /** Whether the tree that the next change moves is copied, and put in place. */
+  copied: Schema.optionalKey(Schema.Boolean),
   reason: Schema.optionalKey(Schema.String),
   /** Names of unfinished copies, and of what they replace. */
   staging: Schema.Struct({ aside: Schema.String, old: Schema.String })
