@@ -1,12 +1,13 @@
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { globSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import type { Page } from "playwright-core"
+import type { Locator, Page } from "playwright-core"
 import { keyed } from "../controlPlane/http/support/keyed.ts"
 import { connect, sftpOf } from "../controlPlane/sftp/support/sftp.ts"
 import { chromium, chromiumNote } from "../support/browser.ts"
 import { until } from "../support/eventually.ts"
+import { tcpProxy } from "../support/faults/index.ts"
 import { Muster } from "../support/Muster.ts"
 import type { Service } from "../support/Service.ts"
 import { expectStatus, installed } from "../support/servers.ts"
@@ -34,6 +35,8 @@ const namesIn = (api: Api, id: string, path: string) =>
     expectStatus(api, 200, "GET", `/api/servers/${id}/files?path=${encodeURIComponent(path)}`),
     ({ json }): ReadonlyArray<string> => json.map(({ name }: { readonly name: string }) => name)
   )
+
+const MIB = 2 ** 20
 
 const filesPage = (id: string, path = "") => `/dashboard/servers/${id}#files${path}`
 
@@ -275,7 +278,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           )
           yield* upload("three.txt", "four.txt")
           yield* step(() => page.getByRole("button", { name: "Pause" }).click())
-          yield* shows(page, "Files under way are sent again from their beginning")
+          yield* shows(page, "smaller ones are sent again from their beginning")
           held.resolve()
           yield* step(() => page.getByRole("button", { name: "Cancel /four.txt" }).click())
           yield* step(() => page.getByRole("button", { name: "Resume" }).click())
@@ -284,6 +287,95 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           assert.includeMembers([...names], ["one.txt", "two.txt", "three.txt"])
           assert.notInclude(names, "four.txt")
           yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a large upload continues at its offset: after a break, a pause, and a load of the page with the same file",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const folder = yield* temporaryFolder
+          const world = join(folder, "world.bin")
+          writeFileSync(world, Buffer.from(Array.from({ length: 48 * MIB }, (_, at) => (at >> 8) % 253)))
+          const proxy = yield* tcpProxy(Number(new URL(api.url).port))
+          const proxied = { key: api.key, url: proxy.through(api.url) }
+          const opened = yield* openPage(yield* browser, proxied, filesPage(id, "/plugins/"))
+          const { page } = opened
+          yield* step(() => link(page, "shop.yml").waitFor())
+          const session = yield* step(() => page.context().newCDPSession(page))
+          yield* step(() => session.send("Network.enable"))
+          const limit = (uploadThroughput: number) =>
+            step(async () => {
+              await session.send("Network.emulateNetworkConditions", {
+                offline: false,
+                latency: 0,
+                downloadThroughput: -1,
+                uploadThroughput
+              })
+            })
+          const offsets: Array<number> = []
+          page.on("request", (request) => {
+            const offset = request.headers()["upload-offset"]
+            if (request.method() === "PATCH" && offset !== undefined) offsets.push(Number(offset))
+          })
+          const arrived = () =>
+            Math.max(
+              ...globSync(join(api.dataDir, `**/${id}/**/.muster-*.tmp`)).map((file) => statSync(file).size)
+            )
+          const reaches = (mib: number) => until(`${mib} MiB are there`, () => arrived() >= mib * MIB)
+          const remembered = step(() =>
+            page.evaluate<string | null>("sessionStorage.getItem('muster.uploads')")
+          )
+          const choose = (button: Locator, file: string) =>
+            step(async () => {
+              const asked = page.waitForEvent("filechooser")
+              await button.click()
+              await (await asked).setFiles(file)
+            })
+          yield* limit(12 * MIB)
+          yield* step(() => page.locator('input[type="file"][multiple]').setInputFiles(world))
+          yield* reaches(8)
+          yield* proxy.dropped.inject
+          yield* shows(page, "waits for the service")
+          yield* proxy.dropped.heal
+          yield* reaches(14)
+          yield* step(() => page.getByRole("button", { name: "Pause" }).click())
+          yield* shows(page, "Files from 16 MiB on continue where they are")
+          yield* step(() => page.getByRole("button", { name: "Resume", exact: true }).click())
+          yield* reaches(20)
+          assert.deepStrictEqual(opened.problems(), [])
+          // The page asks before it leaves an upload.
+          page.removeAllListeners("dialog").on("dialog", (dialog) => void dialog.accept())
+          yield* step(() => page.reload())
+          const choice = page.getByRole("button", { name: "Choose the file to continue /plugins/world.bin" })
+          yield* step(() => choice.waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          const other = join(folder, "other.bin")
+          writeFileSync(other, "other")
+          yield* choose(choice, other)
+          yield* shows(page, "is another file, or has changed")
+          yield* limit(-1)
+          yield* choose(choice, world)
+          yield* shows(page, "1 of 1 file stored")
+          yield* step(() => choice.waitFor({ state: "detached" }))
+          const [first, ...others] = offsets
+          assert.strictEqual(first, 0)
+          assert.isTrue(others.length >= 3 && others.every((offset) => offset >= 8 * MIB), `${offsets}`)
+          assert.isAtLeast(others.at(-1) ?? 0, 20 * MIB)
+          const [stored = ""] = globSync(join(api.dataDir, `**/${id}/**/plugins/world.bin`))
+          assert.isTrue(readFileSync(stored).equals(readFileSync(world)))
+          assert.strictEqual(yield* remembered, "[]")
+
+          // A cancelled upload leaves nothing on the server.
+          yield* limit(12 * MIB)
+          writeFileSync(other, readFileSync(world))
+          yield* step(() => page.locator('input[type="file"][multiple]').setInputFiles(other))
+          yield* reaches(4)
+          yield* step(() => page.getByRole("button", { name: "Cancel /plugins/other.bin" }).click())
+          yield* until("its bytes are gone", () => arrived() <= 0)
+          assert.strictEqual(yield* remembered, "[]")
         }).pipe(Effect.scoped),
       slow
     )

@@ -1,9 +1,14 @@
+import { useEffect, useRef } from "preact/hooks"
 import type { View } from "../../dom/el.ts"
-import { bytes, counted, percent } from "../../dom/format.ts"
+import { bytes, counted, dateTime, percent } from "../../dom/format.ts"
 import { action } from "../../parts/parts.tsx"
+import { failed } from "../../state/notices.ts"
+import { discard, isOf, type Unfinished, unfinished } from "./unfinished.ts"
 import {
   cancel,
+  continueWith,
   decide,
+  findEarlier,
   isPaused,
   pause,
   progress,
@@ -26,7 +31,10 @@ const order: Readonly<Record<UploadState, number>> = {
 }
 
 const stateText = ({ file, problem, sent, state }: Upload): string => {
-  if (state === "sending") return file.size === 0 ? "0 B" : percent(Math.min(1, sent / file.size))
+  if (state === "sending") {
+    const part = file.size === 0 ? "0 B" : percent(Math.min(1, sent / file.size))
+    return problem === "" ? part : `${part}, ${problem}`
+  }
   return state === "failed" ? problem : state === "exists" ? "exists already" : state
 }
 
@@ -47,8 +55,77 @@ const row = (upload: Upload): View => (
   </li>
 )
 
-/** The uploads to a server: progress, the question whether files are replaced, and failures. */
-export const UploadList = ({ id }: { readonly id: string }): View | null => {
+/** The uploads that a load of the page has ended: the reader chooses their files again. */
+const Earlier = ({ its }: { readonly its: ReadonlyArray<Unfinished> }): View => {
+  const input = useRef<HTMLInputElement>(null)
+  const wanted = useRef<Unfinished>(undefined)
+  const choose = (upload: Unfinished) => {
+    wanted.current = upload
+    input.current?.click()
+  }
+  const use = (file: File | undefined) => {
+    const upload = wanted.current
+    if (file === undefined || upload === undefined) return
+    if (isOf(file, upload)) return continueWith(upload, file)
+    failed("Not continued", {
+      detail: `${file.name} of ${bytes(file.size)} is another file, or has changed.`,
+      hint: `Choose ${upload.name} of ${bytes(upload.size)}, changed ${dateTime(new Date(upload.modified).toISOString())}, or discard the upload.`
+    })
+  }
+  return (
+    <section class="stack card panel uploads" aria-label="Unfinished uploads">
+      <input
+        type="file"
+        hidden
+        ref={input}
+        onChange={({ currentTarget }) => {
+          use(currentTarget.files?.[0])
+          currentTarget.value = ""
+        }}
+      />
+      <p class="note">The page was loaded again. Choose the same files to continue their uploads.</p>
+      <ul class="upload-rows" tabIndex={0} aria-label="Uploads that wait for their file">
+        {its.map((upload) => (
+          <li key={upload.upload}>
+            <bdi class="upload-path">{upload.path}</bdi>
+            <span class="muted small">{`stopped at ${bytes(upload.offset)} of ${bytes(upload.size)}`}</span>
+            <button
+              type="button"
+              class="link"
+              aria-label={`Choose the file to continue ${upload.path}`}
+              onClick={() => choose(upload)}
+            >
+              Choose the file…
+            </button>
+            <button
+              type="button"
+              class="link"
+              aria-label={`Discard the upload of ${upload.path}`}
+              onClick={() => discard(upload)}
+            >
+              Discard
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
+  )
+}
+
+/** The uploads to a server: those of earlier loads of the page, and those of this one. */
+export const UploadList = ({ id }: { readonly id: string }): View => {
+  useEffect(() => void findEarlier(id), [id])
+  const its = unfinished.value.filter((upload) => upload.id === id)
+  return (
+    <>
+      {its.length > 0 && <Earlier its={its} />}
+      <Queue id={id} />
+    </>
+  )
+}
+
+/** The uploads of this load of the page: progress, the question whether files are replaced, and failures. */
+const Queue = ({ id }: { readonly id: string }): View | null => {
   progress.value
   const its = [...uploads].filter((upload) => upload.id === id)
   if (its.length === 0) return null
@@ -82,7 +159,12 @@ export const UploadList = ({ id }: { readonly id: string }): View | null => {
         value={total === 0 ? fine : sent}
         max={total === 0 ? its.length : total}
       />
-      {isPaused.value && <p class="note">Paused. Files under way are sent again from their beginning.</p>}
+      {isPaused.value && (
+        <p class="note">
+          Paused. Files from 16 MiB on continue where they are, smaller ones are sent again from their
+          beginning.
+        </p>
+      )}
       {existing > 0 && (
         <div class="across attention" role="alert">
           <span>{`${counted(existing, "file")} exist${existing === 1 ? "s" : ""} already.`}</span>

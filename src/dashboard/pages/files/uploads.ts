@@ -1,7 +1,9 @@
 /** The queue of uploads. It goes on while the reader looks at other pages of this tab. */
 import { signal } from "@preact/signals"
-import { failureOf, key, parsed, request } from "../../api/http.ts"
+import { request } from "../../api/http.ts"
 import { changeFiles, filesRoute, pathIn } from "./fileApi.ts"
+import { type Sent, sendResumable, sendWhole } from "./sending.ts"
+import { discard, findUnfinished, RESUMABLE, type Remembered, remembered, unfinished } from "./unfinished.ts"
 
 /** Files that are sent at the same time. */
 const AT_ONCE = 3
@@ -15,14 +17,8 @@ const EVERY = 150
 /** `exists`: waits for the decision of the reader. */
 export type UploadState = "waiting" | "sending" | "stored" | "failed" | "exists"
 
-export interface Upload {
-  readonly id: string
-  readonly path: string
-  readonly file: File
+export interface Upload extends Sent {
   state: UploadState
-  /** Bytes. */
-  sent: number
-  problem: string
   replaces: boolean
 }
 
@@ -65,40 +61,10 @@ const end = (upload: Upload, state: UploadState, problem = ""): void => {
   drawn()
 }
 
-interface Answer {
-  readonly status: number
-  readonly detail: string
-  /** Seconds. */
-  readonly retryAfter: number
-}
-
-/** Sends the contents of a file; fetch shows no progress of a body. */
-const put = (upload: Upload, signal: AbortSignal): Promise<Answer> =>
-  new Promise((resolve) => {
-    const sending = new XMLHttpRequest()
-    sending.open("PUT", filesRoute(upload.id, "/content", { path: upload.path }))
-    sending.setRequestHeader("authorization", `Bearer ${key.value ?? ""}`)
-    sending.setRequestHeader("content-type", "application/octet-stream")
-    if (!upload.replaces) sending.setRequestHeader("if-none-match", "*")
-    sending.upload.addEventListener("progress", ({ loaded }) => {
-      upload.sent = loaded
-      drawn()
-    })
-    sending.addEventListener("loadend", () => {
-      const { detail, hint } = failureOf(sending.status, parsed(sending.responseText))
-      resolve({
-        status: sending.status,
-        detail: `${detail} ${hint}`.trim(),
-        retryAfter: Number(sending.getResponseHeader("retry-after") ?? 0)
-      })
-    })
-    signal.addEventListener("abort", () => sending.abort())
-    sending.send(upload.file)
-  })
-
 const exists = async (upload: Upload): Promise<boolean> =>
   !upload.replaces &&
   upload.file.size >= LARGE &&
+  remembered(upload) === undefined &&
   (await request("HEAD", filesRoute(upload.id, "/content", { path: upload.path }))).ok
 
 const send = async (upload: Upload, signal: AbortSignal): Promise<void> => {
@@ -106,7 +72,8 @@ const send = async (upload: Upload, signal: AbortSignal): Promise<void> => {
   const isKnown = await exists(upload)
   if (signal.aborted) return
   if (isKnown) return end(upload, "exists")
-  const { detail, retryAfter, status } = await put(upload, signal)
+  const sent = upload.file.size < RESUMABLE ? sendWhole : sendResumable
+  const { detail, retryAfter, status } = await sent(upload, signal, drawn)
   if (signal.aborted) return
   if (status >= 200 && status < 300) return end(upload, "stored")
   if (status === 412 && !upload.replaces) return end(upload, "exists")
@@ -133,7 +100,8 @@ const next = (): void => {
 const stop = (upload: Upload): void => {
   running.get(upload)?.abort()
   running.delete(upload)
-  upload.sent = 0
+  upload.problem = ""
+  if (remembered(upload) === undefined) upload.sent = 0
 }
 
 const requeue = (which: (upload: Upload) => boolean): void => {
@@ -146,7 +114,7 @@ const requeue = (which: (upload: Upload) => boolean): void => {
   next()
 }
 
-/** Stops all transfers; each file is sent from its beginning later. */
+/** Stops all transfers; a large file continues where it stops, another one is sent from its beginning later. */
 export const pause = (): void => {
   isPaused.value = true
   requeue(({ state }) => state === "sending")
@@ -174,6 +142,8 @@ export const cancel = (which: Iterable<Upload> = [...uploads]): void => {
   for (const upload of which) {
     stop(upload)
     uploads.delete(upload)
+    const begun = upload.state === "stored" ? undefined : remembered(upload)
+    if (begun !== undefined) discard(begun)
   }
   if (uploads.size === 0) isPaused.value = false
   drawn()
@@ -190,20 +160,28 @@ const escaped = (name: string): string => name.replace(/%(?=[89A-F][0-9A-F]|25)/
 /** Adds files to the queue; returns why not, if so. */
 export const enqueue = (id: string, folder: string, found: ReadonlyArray<Found>): string | undefined => {
   if (found.length > MOST) return `${found.length} files are more than the ${MOST} of one upload.`
-  for (const { file, path } of found)
-    uploads.add({
-      id,
-      path: pathIn(folder, escaped(path)),
-      file,
-      state: "waiting",
-      sent: 0,
-      problem: "",
-      replaces: false
-    })
+  for (const { file, path } of found) add(id, pathIn(folder, escaped(path)), file)
   drawn()
   next()
   return undefined
 }
+
+const add = (id: string, path: string, file: File): void => {
+  const replaces = remembered({ id, path, file })?.replaces ?? false
+  unfinished.value = unfinished.value.filter((other) => other.id !== id || other.path !== path)
+  uploads.add({ id, path, file, state: "waiting", sent: 0, problem: "", replaces })
+}
+
+/** Continues an upload of an earlier load of the page with its file. */
+export const continueWith = ({ id, path }: Remembered, file: File): void => {
+  add(id, path, file)
+  drawn()
+  next()
+}
+
+/** Finds the uploads to a server of earlier loads of the page. */
+export const findEarlier = (id: string): Promise<void> =>
+  findUnfinished(id, (of) => [...uploads].some((upload) => upload.id === of.id && upload.path === of.path))
 
 export const chosenFiles = (files: Iterable<File>): ReadonlyArray<Found> =>
   [...files].map((file) => ({

@@ -1,0 +1,165 @@
+/** Sends the contents of files. A large one continues where it stopped, as a resumable upload of tus 1.0 (spec 10.8). */
+import { failureOf, key, parsed, request } from "../../api/http.ts"
+import { filesRoute } from "./fileApi.ts"
+import { forget, type Remembered, readUpload, remember, remembered, tus, uploadRoute } from "./unfinished.ts"
+
+/** The limit of attempts in a row that bring no byte: about a minute. */
+const ATTEMPTS = 10
+/** The limit of uploads of one file: one that the service has lost begins anew. */
+const UPLOADS = 3
+
+/** A file on its way to a server. */
+export interface Sent {
+  /** Of the server. */
+  readonly id: string
+  readonly path: string
+  readonly file: File
+  /** Whether a file at the path is replaced; otherwise it is 412. */
+  readonly replaces: boolean
+  /** Bytes. */
+  sent: number
+  /** Why no byte follows for now. */
+  problem: string
+}
+
+export interface Answer {
+  readonly status: number
+  readonly detail: string
+  /** Seconds. */
+  readonly retryAfter: number
+}
+
+interface Contents {
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: Blob
+  readonly signal: AbortSignal
+  readonly onSent: (bytes: number) => void
+}
+
+/** Sends a body; fetch shows no progress of one. */
+const send = (method: "PATCH" | "PUT", route: string, { body, headers, onSent, signal }: Contents) =>
+  new Promise<Answer>((resolve) => {
+    const sending = new XMLHttpRequest()
+    sending.open(method, route)
+    sending.setRequestHeader("authorization", `Bearer ${key.value ?? ""}`)
+    sending.setRequestHeader("content-type", "application/octet-stream")
+    for (const [name, value] of Object.entries(headers)) sending.setRequestHeader(name, value)
+    sending.upload.addEventListener("progress", ({ loaded }) => onSent(loaded))
+    sending.addEventListener("loadend", () => {
+      const { detail, hint } = failureOf(sending.status, parsed(sending.responseText))
+      resolve({
+        status: sending.status,
+        detail: `${detail} ${hint}`.trim(),
+        retryAfter: Number(sending.getResponseHeader("retry-after") ?? 0)
+      })
+    })
+    signal.addEventListener("abort", () => sending.abort())
+    sending.send(body)
+  })
+
+/** Sends a whole file in one request. */
+export const sendWhole = (upload: Sent, signal: AbortSignal, drawn: () => void): Promise<Answer> =>
+  send("PUT", filesRoute(upload.id, "/content", { path: upload.path }), {
+    body: upload.file,
+    headers: upload.replaces ? {} : { "if-none-match": "*" },
+    signal,
+    onSent: (bytes) => {
+      upload.sent = bytes
+      drawn()
+    }
+  })
+
+const base64 = (text: string): string => btoa(String.fromCharCode(...new TextEncoder().encode(text)))
+
+const answerOf = (status: number, detail = ""): Answer => ({ status, detail, retryAfter: 0 })
+
+/** Begins an upload; returns why not, if so. */
+const begin = async ({ file, id, path, replaces }: Sent): Promise<Answer | Remembered> => {
+  const metadata = { path, ...(replaces ? {} : { overwrite: "fail" }) }
+  const reply = await request("POST", filesRoute(id, "/uploads"), {
+    headers: {
+      ...tus,
+      "upload-length": String(file.size),
+      "upload-metadata": Object.entries(metadata)
+        .map(([name, value]) => `${name} ${base64(value)}`)
+        .join(",")
+    }
+  })
+  if (!reply.ok) return answerOf(reply.code, `${reply.detail} ${reply.hint}`)
+  const upload = reply.headers.get("location")?.split("/").at(-1) ?? ""
+  return remember({
+    id,
+    path,
+    upload,
+    replaces,
+    name: file.name,
+    size: file.size,
+    modified: file.lastModified
+  })
+}
+
+/** No response, another writer, another offset, and a service or a node that is away. */
+const passing: ReadonlyArray<number> = [0, 409, 423, 429, 500, 502, 503, 504]
+
+const paused = (milliseconds: number, signal: AbortSignal) =>
+  new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, milliseconds)
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer)
+      resolve()
+    })
+  })
+
+/** Sends the bytes that an upload does not have yet, in one request. */
+const append = async (
+  known: Remembered,
+  upload: Sent,
+  signal: AbortSignal,
+  drawn: () => void
+): Promise<Answer> => {
+  const state = await readUpload(known)
+  if (!state.ok) return answerOf(state.code, `${state.detail} ${state.hint}`)
+  if (signal.aborted) return answerOf(0)
+  const { etag, offset } = state.body
+  upload.sent = offset
+  drawn()
+  // The node has had all bytes, and the last response was lost.
+  if (etag !== undefined) return answerOf(204)
+  return send("PATCH", uploadRoute(known), {
+    headers: { ...tus, "upload-offset": String(offset) },
+    body: upload.file.slice(offset),
+    signal,
+    onSent: (bytes) => {
+      upload.sent = offset + bytes
+      upload.problem = ""
+      drawn()
+    }
+  })
+}
+
+/** Sends a large file, from where an earlier attempt has stopped; waits for a service that is away. */
+export const sendResumable = async (
+  upload: Sent,
+  signal: AbortSignal,
+  drawn: () => void
+): Promise<Answer> => {
+  let uploads = 0
+  let breaks = 0
+  let most = 0
+  while (true) {
+    const known = remembered(upload) ?? (await begin(upload))
+    const answer = "upload" in known ? await append(known, upload, signal, drawn) : known
+    if (signal.aborted) return answer
+    const isLost = "upload" in known && answer.status === 404 && ++uploads < UPLOADS
+    const isOver = (answer.status >= 200 && answer.status < 300) || answer.status === 412
+    if ("upload" in known && (isLost || isOver)) forget(known)
+    if (isLost) continue
+    if (!passing.includes(answer.status)) return answer
+    breaks = upload.sent > most ? 1 : breaks + 1
+    most = Math.max(most, upload.sent)
+    if (breaks >= ATTEMPTS) return answer
+    upload.problem = "waits for the service"
+    drawn()
+    await paused(Math.max(1000 * answer.retryAfter, Math.min(10_000, 250 * 2 ** breaks)), signal)
+  }
+}
