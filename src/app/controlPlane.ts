@@ -58,7 +58,13 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
       requireTls: settings.requireTls
     })
   ).pipe(
-    Layer.provideMerge(layerBackups),
+    Layer.provideMerge(
+      layerBackups({
+        ...(settings.backupTargets === "" ? {} : { file: resolve(settings.backupTargets) }),
+        variable: takeVariable,
+        allowPrivate: settings.backupAllowPrivate
+      })
+    ),
     Layer.provideMerge(layerServers),
     Layer.provideMerge(LoadBalancer.layer(placementOptions(settings))),
     Layer.provideMerge(

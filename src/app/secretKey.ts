@@ -1,8 +1,9 @@
-/** The secret that encrypts the tokens of nodes and the secrets of webhooks: a file outside the database, and so outside its backups. */
+/** The secret that encrypts the tokens of nodes and the secrets of webhooks and targets: a file outside the database, and so outside its backups. */
 import { randomBytes } from "node:crypto"
 import { statSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { Context, Effect, Layer, Option, Schedule } from "effect"
+import { BackupTargetSeal, makeBackupTargetSeal } from "../controlPlane/backups/BackupTargets.ts"
 import { writeNewFile } from "../controlPlane/keys/firstKey.ts"
 import { makeTokenSeal, TokenSeal } from "../controlPlane/nodes/TokenSeal.ts"
 import { makeSftpSeal, SftpSeal } from "../controlPlane/sftp/SftpHostKey.ts"
@@ -58,12 +59,13 @@ const openSecret = Effect.fnUntraced(function* ({ secretFile }: ServiceSettings,
   return Buffer.from(bytes.toString("latin1").replace(/[\r\n]+$/, ""), "latin1")
 })
 
-/** Provides {@link TokenSeal}, {@link WebhookSeal} and {@link SftpSeal}. */
+/** Provides the seals of all secrets in the database. */
 export const SecretLayer = (settings: ServiceSettings, dataDir: string) =>
   Layer.effectContext(
     Effect.map(openSecret(settings, dataDir), (secret) =>
       Context.make(TokenSeal, makeTokenSeal(secret)).pipe(
         Context.add(WebhookSeal, makeWebhookSeal(secret)),
+        Context.add(BackupTargetSeal, makeBackupTargetSeal(secret)),
         Context.add(SftpSeal, makeSftpSeal(secret))
       )
     )

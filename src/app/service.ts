@@ -3,6 +3,7 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, FileSystem, Layer, Option, Redacted, Schedule } from "effect"
 import { nearest } from "../contract/domain/nearest.ts"
 import { isLoopback, LOCAL_SOCKET } from "../contract/domain/transport.ts"
+import { BackupTargets } from "../controlPlane/backups/BackupTargets.ts"
 import { BlueprintStore } from "../controlPlane/blueprints/BlueprintStore.ts"
 import { Reloads } from "../controlPlane/blueprints/Reloads.ts"
 import { SHORTEST_SAFE_KEY } from "../controlPlane/keys/ApiKeys.ts"
@@ -218,13 +219,16 @@ export const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
     )
   )
   const reloading = Layer.effectDiscard(
-    Effect.flatMap(Effect.all([Reloads, WebhooksFile]), ([{ blueprints, software }, webhooks]) =>
-      reloadOnHangup(hungUp, [
-        { name: "software", reload: Effect.as(software, true) },
-        { name: "blueprints", reload: Effect.as(blueprints, true) },
-        ...(settings.webhooks === "" ? [] : [{ name: "webhooks", reload: webhooks.reload }]),
-        ...certificates(tls, ca, certificate)
-      ])
+    Effect.flatMap(
+      Effect.all([Reloads, WebhooksFile, BackupTargets]),
+      ([{ blueprints, software }, webhooks, targets]) =>
+        reloadOnHangup(hungUp, [
+          { name: "software", reload: Effect.as(software, true) },
+          { name: "blueprints", reload: Effect.as(blueprints, true) },
+          ...(settings.webhooks === "" ? [] : [{ name: "webhooks", reload: webhooks.reload }]),
+          ...(settings.backupTargets === "" ? [] : [{ name: "targets of backups", reload: targets.reload }]),
+          ...certificates(tls, ca, certificate)
+        ])
     )
   )
   const controlPlane = ControlPlaneLayer(settings, dataDir, nodeTls)

@@ -13,7 +13,7 @@ import type { SystemInfo } from "../contract/domain/Node.ts"
 import { ControlPlaneApi } from "../contract/nodeApi/ControlPlaneApi.ts"
 import { AuditLog } from "../controlPlane/audit/AuditLog.ts"
 import { AuditHandlers } from "../controlPlane/audit/http.ts"
-import { BackupsHandlers } from "../controlPlane/backups/http.ts"
+import { BackupsHandlers, BackupTargetsHandlers } from "../controlPlane/backups/http.ts"
 import { BlueprintsHandlers } from "../controlPlane/blueprints/http.ts"
 import { EventsHandlers } from "../controlPlane/events/http.ts"
 import { OpenStreams, type StreamLimits, StreamShutdown } from "../controlPlane/events/OpenStreams.ts"
@@ -165,6 +165,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         OperationsHandlers,
         SchedulesHandlers,
         BackupsHandlers,
+        BackupTargetsHandlers,
         BlueprintsHandlers,
         EventsHandlers,
         WebhooksHandlers,

@@ -51,13 +51,18 @@ export const NodeBackupsHandlers = handlersOf(
         ask(({ backups }) =>
           backups.receive(
             params.id,
-            { operation_id, task: { kind: "restore", backup_id, archive, arrives: true } },
+            {
+              operation_id,
+              task: { kind: "restore", backup_id, archive, arrives: true },
+              target: { type: "node" }
+            },
             Stream.mapError(request.stream, () => bodyLost)
           )
         ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
       cancel: ({ params, payload }) => call((backups) => backups.cancel(params.id, payload)),
-      remove: ({ params }) => call((backups) => backups.remove(params.backup)),
-      archive: ({ params }) => call((backups) => backups.archive(params.backup))
+      remove: ({ params, payload }) => call((backups) => backups.remove(params.backup, payload.target)),
+      archive: ({ params, payload }) => call((backups) => backups.archive(params.backup, payload.target)),
+      test: ({ payload }) => call((backups) => backups.test(payload.target))
     })
   })
 )

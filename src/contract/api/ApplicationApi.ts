@@ -1,7 +1,7 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { DESCRIBED_AS } from "../domain/optionalInput.ts"
 import { AuditGroup } from "./AuditGroup.ts"
-import { BackupsGroup } from "./BackupsGroup.ts"
+import { BackupsGroup, BackupTargetsGroup } from "./BackupsGroup.ts"
 import { BlueprintsGroup } from "./BlueprintsGroup.ts"
 import { EventsGroup } from "./EventsGroup.ts"
 import { FilesGroup } from "./FilesGroup.ts"
@@ -32,6 +32,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(OperationsGroup.prefix("/api"))
   .add(SchedulesGroup.prefix("/api"))
   .add(BackupsGroup.prefix("/api"))
+  .add(BackupTargetsGroup.prefix("/api"))
   .add(BlueprintsGroup.prefix("/api"))
   .add(EventsGroup.prefix("/api"))
   .add(WebhooksGroup.prefix("/api"))

@@ -1,6 +1,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Backup, BackupPatch, BackupRequest, BackupState, RestoreRequest } from "../domain/Backup.ts"
+import {
+  BackupTargetView,
+  CreateBackupTarget,
+  PatchBackupTarget,
+  TestBackupTarget,
+  TestedBackupTarget
+} from "../domain/BackupTarget.ts"
 import { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { Operation } from "../domain/Operation.ts"
@@ -121,3 +128,46 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
   .middleware(ReadableServers)
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Backups" })) {}
+
+const target = { target: Schema.String.annotate({ description: "The id of the target." }) }
+
+/** Targets of backups (spec 12.6). */
+export class BackupTargetsGroup extends HttpApiGroup.make("backupTargets")
+  .add(
+    HttpApiEndpoint.get("list", "/backup-targets", { success: Schema.Array(BackupTargetView) }).annotateMerge(
+      route("List the targets of backups")
+    ),
+    HttpApiEndpoint.post("create", "/backup-targets", {
+      payload: CreateBackupTarget,
+      success: BackupTargetView.pipe(HttpApiSchema.status(201)),
+      error: Conflict
+    }).annotateMerge(route("Define a target of backups", { audited: "target.create" })),
+    HttpApiEndpoint.get("get", "/backup-targets/:target", {
+      params: target,
+      success: BackupTargetView,
+      error: [NotFound, Conflict]
+    }).annotateMerge(route("One target of backups, without its secret")),
+    HttpApiEndpoint.patch("patch", "/backup-targets/:target", {
+      params: target,
+      payload: PatchBackupTarget,
+      success: BackupTargetView,
+      error: [NotFound, Conflict]
+    }).annotateMerge(route("Change a target of backups", { audited: "target.patch" })),
+    HttpApiEndpoint.delete("remove", "/backup-targets/:target", {
+      params: target,
+      success: HttpApiSchema.Empty(204),
+      error: [NotFound, Conflict]
+    }).annotateMerge(route("Delete a target of backups that has none", { audited: "target.delete" })),
+    HttpApiEndpoint.post("test", "/backup-targets/:target/test", {
+      params: target,
+      payload: TestBackupTarget,
+      success: TestedBackupTarget,
+      error: [NotFound, Conflict, NodeFailure, Unavailable]
+    }).annotateMerge(
+      route("Have a node write, read and delete an object of the target; the response says what failed", {
+        audited: "target.test"
+      })
+    )
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Targets of backups" })) {}

@@ -1,5 +1,6 @@
 /** Backups of the files of servers (spec 12). */
 import { Schema, Struct } from "effect"
+import { BackupTargetId } from "./BackupTarget.ts"
 import { OperationId } from "./FileTask.ts"
 import { DefinitionId, NodeId, ServerId } from "./Id.ts"
 import { ExpiresIn, Labels, PrintableText } from "./Labels.ts"
@@ -43,8 +44,9 @@ export const Backup = Schema.Struct({
   labels: Labels,
   state: BackupState,
   kind: Schema.Literal("full"),
-  target: Schema.Literal("node"),
-  /** The node that stores it. */
+  /** The id of the target that stores it (spec 12.6). */
+  target: BackupTargetId,
+  /** The node that made it, and that stores it if the target is `node`. */
   node_id: NodeId,
   /** The operation that makes it. */
   operation_id: Schema.String,
@@ -67,6 +69,7 @@ export const BackupRecord = Schema.Struct({
   name: Schema.NullOr(Schema.String),
   labels: Labels,
   state: BackupState,
+  target: BackupTargetId,
   node_id: NodeId,
   operation_id: Schema.String,
   figures: Schema.NullOr(BackupFigures),
@@ -88,7 +91,6 @@ export const shownBackup = (record: BackupRecord): Backup => {
     ...(server_name === null ? {} : { server_name }),
     ...(name === null ? {} : { name }),
     kind: "full",
-    target: "node",
     ...figures,
     ...(expires_at === null ? {} : { expires_at }),
     ...(finished_at === null ? {} : { finished_at }),
@@ -101,6 +103,7 @@ const BackupName = PrintableText(128)
 /** Body of `POST /api/servers/:server/backups`. */
 export const BackupRequest = Schema.Struct({
   name: optionalInput(BackupName),
+  target: optionalInput(BackupTargetId),
   labels: optionalInput(Labels),
   pinned: optionalInput(Schema.Boolean),
   expires_in: optionalInput(ExpiresIn)

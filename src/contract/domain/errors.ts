@@ -96,6 +96,12 @@ export class NotFound extends ApiError<NotFound>()(
   static backup(id: string) {
     return new NotFound({ detail: `backup not found: ${id}`, hint: "GET /api/backups lists what exists." })
   }
+  static backupTarget(id: string) {
+    return new NotFound({
+      detail: `target not found: ${id}`,
+      hint: "GET /api/backup-targets lists what exists."
+    })
+  }
   static operation(id: string) {
     return new NotFound({
       detail: `operation not found: ${id}`,

@@ -3,6 +3,7 @@ import { type Effect, Schema, type Scope, type Stream } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Policy, route } from "../api/routePolicy.ts"
 import { BackupTask, BackupTaskState } from "../domain/Backup.ts"
+import { TargetAccess, TargetTest } from "../domain/BackupTarget.ts"
 import { OperationId } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
@@ -12,9 +13,11 @@ import { refusals } from "./NodeFilesApi.ts"
 export interface BackupTaskRequest {
   readonly operation_id: string
   readonly task: BackupTask
+  /** Where the backup is. */
+  readonly target: TargetAccess
 }
 
-/** The backups of a node, in its own folder (spec 12.3). */
+/** The backups that a node makes and reads, in its own folder or in another target (spec 12.3, 12.6). */
 export interface NodeBackups {
   /** Begins the task of an operation, or returns the state that it has; idempotent by the id of the operation. */
   work(id: ServerId, request: BackupTaskRequest): Effect.Effect<BackupTaskState, FileError>
@@ -30,17 +33,23 @@ export interface NodeBackups {
   /** Ends a task and removes an unfinished backup; idempotent, also for a task that the node does not know. */
   cancel(id: ServerId, request: BackupTaskRequest): Effect.Effect<void, FileError>
   /** Removes a backup; idempotent. @error FileRefused 409 a task works on it */
-  remove(backup_id: string): Effect.Effect<void, FileError>
+  remove(backup_id: string, target: TargetAccess): Effect.Effect<void, FileError>
   /**
    * Streams the archive of a backup, in the format `tar.zst`. The stream fails at a part that is not as it was written.
    * @error FileRefused 404 the node does not have the backup
    */
-  archive(backup_id: string): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
+  archive(
+    backup_id: string,
+    target: TargetAccess
+  ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
+  /** Writes, reads and removes an object of a target. */
+  test(target: TargetAccess): Effect.Effect<TargetTest, FileError>
 }
 
 const server = { id: ServerId }
 const backup = { backup: OperationId }
-const payload = Schema.Struct({ operation_id: OperationId, task: BackupTask })
+const payload = Schema.Struct({ operation_id: OperationId, task: BackupTask, target: TargetAccess })
+const inTarget = Schema.Struct({ target: TargetAccess })
 
 /** The calls of {@link NodeBackups}. An archive is a stream without limit and deadline. */
 export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
@@ -67,15 +76,22 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
       payload: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
       error: refusals
     }).annotateMerge(route("Restore an archive while it arrives", { transfers: true })),
-    HttpApiEndpoint.delete("remove", "/backups/:backup", {
+    HttpApiEndpoint.post("remove", "/backups/:backup/remove", {
       params: backup,
+      payload: inTarget,
       error: refusals
     }).annotateMerge(route("Remove a backup; an unknown id is no error")),
-    HttpApiEndpoint.get("archive", "/backups/:backup/archive", {
+    HttpApiEndpoint.post("archive", "/backups/:backup/archive", {
       params: backup,
+      payload: inTarget,
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
       error: refusals
-    }).annotateMerge(route("The archive of a backup", { transfers: true }))
+    }).annotateMerge(route("The archive of a backup", { transfers: true })),
+    HttpApiEndpoint.post("test", "/backups/test", {
+      payload: inTarget,
+      success: TargetTest,
+      error: refusals
+    }).annotateMerge(route("Write, read and remove an object of a target"))
   )
   .middleware(DaemonAuthorization)
   .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })

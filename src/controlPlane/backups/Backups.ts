@@ -1,5 +1,5 @@
 /**
- * Backups of the files of servers (spec 12). `Backups` begins, lists, changes and deletes them, `runners` does the work
+ * Backups of the files of servers (spec 12). `BackupTargets` has where they are, `Backups` begins, lists, changes and deletes them, `runners` does the work
  * of their operations on nodes, `layerBackups` removes those that are due. Begin with `Backups`, `runners`, `http`.
  */
 import { Clock, Context, Effect, Layer, Option, Result } from "effect"
@@ -11,14 +11,14 @@ import type {
   BackupTask,
   CreateTask
 } from "../../contract/domain/Backup.ts"
-import { Conflict, NodeFailure, NotFound, Unavailable } from "../../contract/domain/errors.ts"
+import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
+import { Conflict, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
-import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { currentRestriction } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
@@ -30,6 +30,7 @@ import { makeNodeCalls } from "../servers/state/nodeCalls.ts"
 import { wrongStatus } from "../servers/state/power.ts"
 import { type BackupPage, BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
+import { answeredBy, BackupTargets } from "./BackupTargets.ts"
 
 /** Backups of one server. */
 const MOST = 1_000
@@ -65,13 +66,17 @@ export const makeRemoveBackup = Effect.gen(function* () {
   const fleet = yield* Fleet
   const repo = yield* BackupRepo
   const store = yield* Store
+  const targets = yield* BackupTargets
   /** @error NodeUnreachable | DaemonRefused | FileRefused the row stays, and the removal is repeated */
-  return Effect.fnUntraced(function* ({ id, node_id, server_id }: BackupRecord) {
+  return Effect.fnUntraced(function* (record: BackupRecord) {
+    const { id, server_id, target } = record
+    const access = yield* targets.accessOf(target)
+    const node_id = targets.nodeFor(record)
     yield* store.write(repo.deleting(id, index.factsOf(server_id)))
-    // Without its node, the files of a backup are gone.
-    if (fleet.get(node_id) !== undefined) {
+    // Without their node, the files of a backup on it are gone.
+    if (target !== NODE_TARGET || fleet.get(node_id) !== undefined) {
       const { backups } = yield* daemons.of(node_id)
-      yield* backups.remove(id)
+      yield* backups.remove(id, access)
     }
     yield* store.write(repo.remove(id))
   })
@@ -137,9 +142,16 @@ const makeReads = Effect.gen(function* () {
 })
 
 /** Returns a function that prepares the backup of a server. */
-export const makeNewBackup = Effect.map(BackupRepo, (repo) =>
-  Effect.fnUntraced(function* (server: ServerRecord, request: BackupRequest) {
+export const makeNewBackup = Effect.gen(function* () {
+  const repo = yield* BackupRepo
+  const targets = yield* BackupTargets
+  return Effect.fnUntraced(function* (server: ServerRecord, request: BackupRequest) {
     const backup_id = serverId(idBytes(16))
+    const target = request.target ?? NODE_TARGET
+    // The task gets the secret when it runs; here it is checked that there is one.
+    yield* Effect.catchTag(targets.accessOf(target), "NotFound", ({ detail, hint }) =>
+      Effect.fail(new InvalidRequest({ detail: `body field target: ${detail}`, hint }))
+    )
     const now = yield* Clock.currentTimeMillis
     const { blueprint_id, id, labels, name = null, overrides = {} } = server
     const task: CreateTask = {
@@ -160,6 +172,7 @@ export const makeNewBackup = Effect.map(BackupRepo, (repo) =>
           name: request.name ?? null,
           labels: request.labels ?? labels,
           state: "queued",
+          target,
           node_id: server.node_id,
           operation_id: operation.id,
           figures: null,
@@ -175,7 +188,7 @@ export const makeNewBackup = Effect.map(BackupRepo, (repo) =>
     })
     return { task, insert }
   })
-)
+})
 
 export class Backups extends Context.Service<Backups>()("muster/backups/Backups", {
   make: Effect.gen(function* () {
@@ -186,6 +199,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
     const repo = yield* BackupRepo
     const store = yield* Store
     const newBackup = yield* makeNewBackup
+    const targets = yield* BackupTargets
     const { find, list, listOf } = yield* makeReads
     const { recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
 
@@ -228,20 +242,12 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    /** Turns failures of the node into those of the route. */
-    const answered = <A, R>(record: BackupRecord, use: Effect.Effect<A, FileError, R>) =>
-      Effect.catch(use, (error) =>
-        error._tag === "NodeUnreachable"
-          ? Effect.fail<NodeFailure | Unavailable>(Unavailable.nodeNotConnected(error.node_id))
-          : Effect.fail(
-              new NodeFailure({ detail: `node ${record.node_id}: ${error.detail}`, hint: error.hint })
-            )
-      )
-
     const archive = Effect.fn("Backups.archive")(function* (id: string) {
       const record = yield* finished(id)
-      const opened = Effect.flatMap(daemons.of(record.node_id), ({ backups }) => backups.archive(id))
-      return { record, bytes: yield* answered(record, opened) }
+      const access = yield* targets.accessOf(record.target)
+      const node_id = targets.nodeFor(record)
+      const opened = Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.archive(id, access))
+      return { record, bytes: yield* answeredBy(node_id, opened) }
     })
 
     const remove = Effect.fn("Backups.remove")(function* (id: string) {

@@ -11,6 +11,7 @@ import { limitResponse } from "../http/rateLimit.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { Backups } from "./Backups.ts"
+import { BackupTargets } from "./BackupTargets.ts"
 import { Restores } from "./Restores.ts"
 
 const PAGE = 20
@@ -97,6 +98,27 @@ export const BackupsHandlers = handlersOf(
         },
         Effect.catchTag("LimitReached", limitResponse)
       )
+    })
+  })
+)
+
+/** Handlers of the routes of targets (spec 12.6). */
+export const BackupTargetsHandlers = handlersOf(
+  ApplicationApi,
+  "backupTargets",
+  Effect.fn(function* (handlers) {
+    const targets = yield* BackupTargets
+    return handlers.handleAll({
+      list: () => targets.list,
+      create: ({ payload }) => targets.create(payload),
+      get: ({ params }) => targets.get(params.target),
+      patch: ({ params, payload }) =>
+        Effect.andThen(
+          describeAudit({ changes: Object.keys(payload) }),
+          targets.patch(params.target, payload)
+        ),
+      remove: ({ params }) => targets.remove(params.target),
+      test: ({ params, payload }) => targets.test(params.target, payload.node_id)
     })
   })
 )

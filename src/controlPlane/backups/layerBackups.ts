@@ -6,6 +6,7 @@ import { Leadership } from "../store/Leadership.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { Backups, makeRemoveBackup } from "./Backups.ts"
+import { BackupTargets, type BackupTargetsOptions } from "./BackupTargets.ts"
 import { Restores } from "./Restores.ts"
 import { BackupRunners } from "./runners.ts"
 
@@ -39,7 +40,8 @@ const BackupExpiry = Layer.effectDiscard(
 )
 
 /** Operations with all their kinds, and backups. */
-export const layerBackups = Layer.provideMerge(
-  BackupExpiry,
-  Layer.provideMerge(Restores.layer, Backups.layer)
-).pipe(Layer.provideMerge(layerOperationsWith(Layer.mergeAll(FileTaskRunners, BackupRunners))))
+export const layerBackups = (options: BackupTargetsOptions) =>
+  Layer.provideMerge(BackupExpiry, Layer.provideMerge(Restores.layer, Backups.layer)).pipe(
+    Layer.provideMerge(layerOperationsWith(Layer.mergeAll(FileTaskRunners, BackupRunners))),
+    Layer.provideMerge(BackupTargets.layer(options))
+  )

@@ -1,5 +1,6 @@
 import { Effect, Option } from "effect"
 import { type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
+import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
@@ -14,6 +15,7 @@ import {
 } from "../operations/OperationRunners.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
+import { BackupTargets, callIn } from "./BackupTargets.ts"
 import type { CreateBackup } from "./runners.ts"
 
 const readWork = makeReadTask(RestoreWork)
@@ -25,11 +27,11 @@ const PAUSE = "5 seconds"
 const NO_WAIT = 0
 
 /** The task of the node of the server. It reads the archive itself if it has the backup. */
-const taskOf = ({ figures, id, node_id }: BackupRecord, server: ServerRecord): BackupTask => ({
+const taskOf = ({ figures, id, node_id, target }: BackupRecord, server: ServerRecord): BackupTask => ({
   kind: "restore",
   backup_id: id,
   archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" },
-  arrives: node_id !== server.node_id
+  arrives: target === NODE_TARGET && node_id !== server.node_id
 })
 
 /** Returns the runner of `backup.restore`: the backup of the present files first, then the restore, then a start (spec 12.5). */
@@ -37,6 +39,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   const daemons = yield* DaemonClient
   const repo = yield* BackupRepo
   const store = yield* Store
+  const targets = yield* BackupTargets
 
   const backupOf = Effect.fnUntraced(function* (id: string) {
     const backup = Option.getOrUndefined(yield* store.read(repo.find(id)))
@@ -46,7 +49,11 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   const callOf = Effect.fnUntraced(function* (operation: OperationRecord, server: ServerRecord) {
     const work = yield* readWork(operation)
     const backup = yield* backupOf(work.backup_id)
-    const request: BackupTaskRequest = { operation_id: operation.id, task: taskOf(backup, server) }
+    const request = yield* callIn(
+      targets,
+      { operation_id: operation.id, task: taskOf(backup, server) },
+      backup
+    )
     return { work, backup, request }
   })
 
@@ -58,7 +65,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
     request: BackupTaskRequest
   ) {
     const from = yield* daemons.of(node_id)
-    const bytes = yield* asked(from.backups.archive(id))
+    const bytes = yield* asked(from.backups.archive(id, request.target))
     yield* asked(to.receive(server.id, request, bytes))
   }, Effect.scoped)
 

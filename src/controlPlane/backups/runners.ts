@@ -16,6 +16,7 @@ import {
 } from "../operations/OperationRunners.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
+import { BackupTargets, callIn } from "./BackupTargets.ts"
 import { makeRestoreRunner } from "./restoreRunner.ts"
 
 const readTask = makeReadTask(BackupTask)
@@ -38,14 +39,17 @@ const follow = Effect.fnUntraced(function* (
   }
 })
 
+/** A task of an operation; the target is that of its backup. */
+export type TaskCall = Omit<BackupTaskRequest, "target">
+
 /** Makes a backup that is part of an operation. */
 export interface CreateBackup {
   run(
-    request: BackupTaskRequest,
+    call: TaskCall,
     server: ServerRecord,
     report: Parameters<OperationRunner["run"]>[2]
   ): Effect.Effect<void, RunnerError>
-  cancel(request: BackupTaskRequest, server: ServerRecord): Effect.Effect<void, RunnerError>
+  cancel(call: TaskCall, server: ServerRecord): Effect.Effect<void, RunnerError>
 }
 
 /** Registers the runners of backups: the nodes of their servers do the work (spec 12.4). */
@@ -54,6 +58,7 @@ export const BackupRunners = Layer.effectDiscard(
     const daemons = yield* DaemonClient
     const repo = yield* BackupRepo
     const store = yield* Store
+    const targets = yield* BackupTargets
     const { register } = yield* OperationRunners
 
     const backupOf = Effect.fnUntraced(function* ({ backup_id }: BackupTask) {
@@ -63,24 +68,25 @@ export const BackupRunners = Layer.effectDiscard(
     const callOf = Effect.fnUntraced(function* (operation: OperationRecord) {
       const task = yield* readTask(operation)
       const backup = yield* backupOf(task)
-      const asking: BackupTaskRequest = { operation_id: operation.id, task }
-      return { backup, request: asking }
+      return { backup, request: yield* callIn(targets, { operation_id: operation.id, task }, backup) }
     })
 
     const create: CreateBackup = {
-      run: Effect.fnUntraced(function* (request, server, report) {
-        const backup = yield* backupOf(request.task)
+      run: Effect.fnUntraced(function* (call, server, report) {
+        const backup = yield* backupOf(call.task)
         // The runner was called before, and the leader ended between the last two writes.
         if (backup.state === "done") return
+        const request = yield* callIn(targets, call, backup)
         yield* store.write(repo.copying(backup.id, server.node_id, server))
         const { backups } = yield* daemons.of(server.node_id)
         const figures = yield* follow(backups, server, request, report)
         if (figures === undefined) return yield* new OperationFailed({ reason: "the node gives no figures" })
         yield* store.write(repo.finish(backup.id, figures, yield* nowText, server))
       }),
-      cancel: Effect.fnUntraced(function* (request, server) {
-        const backup = yield* backupOf(request.task)
+      cancel: Effect.fnUntraced(function* (call, server) {
+        const backup = yield* backupOf(call.task)
         if (backup.state === "done") return
+        const request = yield* callIn(targets, call, backup)
         const { backups } = yield* daemons.of(server.node_id)
         yield* asked(backups.cancel(server.id, request))
       })
@@ -88,23 +94,21 @@ export const BackupRunners = Layer.effectDiscard(
     const verify: OperationRunner = {
       run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
         const { backup, request } = yield* callOf(operation)
-        const { backups } = yield* daemons.of(backup.node_id)
+        const { backups } = yield* daemons.of(targets.nodeFor(backup))
         yield* follow(backups, server, request, report)
       }),
       cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
         const { backup, request } = yield* callOf(operation)
-        const { backups } = yield* daemons.of(backup.node_id)
+        const { backups } = yield* daemons.of(targets.nodeFor(backup))
         yield* asked(backups.cancel(server.id, request))
       })
     }
     register("backup.create", {
       run: Effect.fnUntraced(function* (operation, server, report) {
-        const { request } = yield* callOf(operation)
-        yield* create.run(request, server, report)
+        yield* create.run({ operation_id: operation.id, task: yield* readTask(operation) }, server, report)
       }),
       cancel: Effect.fnUntraced(function* (operation, server) {
-        const { request } = yield* callOf(operation)
-        yield* create.cancel(request, server)
+        yield* create.cancel({ operation_id: operation.id, task: yield* readTask(operation) }, server)
       })
     })
     register("backup.restore", yield* makeRestoreRunner(create))

@@ -1,14 +1,11 @@
 /** The file of `MUSTER_WEBHOOKS` (spec 7). */
-import { readFileSync } from "node:fs"
 import { Context, Effect, Layer, Schema } from "effect"
-import { parseDocument } from "yaml"
-import { InvalidRequest, type Unavailable } from "../../contract/domain/errors.ts"
+import type { InvalidRequest, Unavailable } from "../../contract/domain/errors.ts"
 import { DEFAULT_TOPICS, WebhookId, webhookFields } from "../../contract/domain/Webhook.ts"
+import { settingFile } from "../http/settingFile.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { secretPattern } from "./send.ts"
 import { type FileWebhook, Webhooks } from "./Webhooks.ts"
-
-const LARGEST = 1024 * 1024
 
 const Entry = Schema.Struct({
   id: WebhookId,
@@ -24,54 +21,25 @@ const Entry = Schema.Struct({
   secret_file: Schema.optionalKey(Schema.String)
 })
 
-const decode = Schema.decodeUnknownEffect(Schema.Struct({ webhooks: Schema.Array(Entry) }), {
-  onExcessProperty: "error",
-  errors: "all"
-})
-
-const invalid = (path: string, why: string) =>
-  new InvalidRequest({ detail: `MUSTER_WEBHOOKS: ${path}: ${why}`, hint: "Correct the file." })
-
-const read = (path: string, file: string) =>
-  Effect.try({
-    try: () => readFileSync(file, "utf8"),
-    catch: () => invalid(path, `${file} cannot be read`)
-  })
+const WebhooksInFile = Schema.Struct({ webhooks: Schema.Array(Entry) })
 
 /** @error InvalidRequest the file cannot be read, or is not valid */
 const readWebhooksFile = Effect.fnUntraced(function* (
   path: string,
   variable: (name: string) => string | undefined
 ): Effect.fn.Return<ReadonlyArray<FileWebhook>, InvalidRequest> {
-  const text = yield* read(path, path)
-  if (text.length > LARGEST) return yield* invalid(path, "it is larger than 1 MiB")
-  const document = parseDocument(text)
-  const [problem] = document.errors
-  if (problem !== undefined) return yield* invalid(path, problem.message.split("\n")[0] ?? "")
-  const plain = yield* Effect.try({
-    try: (): unknown => document.toJS({ maxAliasCount: 100 }),
-    catch: (cause) => invalid(path, cause instanceof Error ? cause.message : String(cause))
-  })
-  const { webhooks } = yield* Effect.mapError(decode(plain), ({ message }) =>
-    invalid(path, message.replaceAll(/\s+/g, " "))
-  )
+  const file = settingFile("MUSTER_WEBHOOKS", path)
+  const { webhooks } = yield* file.decode(WebhooksInFile)
   const secretOf = Effect.fnUntraced(function* (entry: typeof Entry.Type) {
-    const { id, secret, secret_env, secret_file } = entry
-    if ([secret, secret_env, secret_file].filter((place) => place !== undefined).length !== 1) {
-      return yield* invalid(path, `${id}: expected one of secret, secret_env and secret_file`)
-    }
-    const found =
-      secret ??
-      (secret_env === undefined ? undefined : variable(secret_env)) ??
-      (secret_file === undefined ? "" : yield* read(path, secret_file))
-    const trimmed = found.trim()
-    return secretPattern.test(trimmed)
-      ? trimmed
-      : yield* invalid(path, `${id}: expected a secret such as \`whsec_\` and 24 to 64 bytes in base64`)
+    const { id, secret: inline, secret_env, secret_file } = entry
+    const found = yield* file.secret({ inline, variable: secret_env, file: secret_file }, variable)
+    if (found === undefined)
+      return yield* file.invalid(`${id}: expected one of secret, secret_env and secret_file`)
+    return secretPattern.test(found)
+      ? found
+      : yield* file.invalid(`${id}: expected a secret such as \`whsec_\` and 24 to 64 bytes in base64`)
   })
-  const ids = webhooks.map(({ id }) => id)
-  const twice = ids.find((id, index) => ids.indexOf(id) !== index)
-  if (twice !== undefined) return yield* invalid(path, `${twice} is defined twice`)
+  yield* file.refuseTwice(webhooks.map(({ id }) => id))
   return yield* Effect.forEach(webhooks, (entry) =>
     Effect.map(secretOf(entry), (secret) => {
       const { id, secret: _, secret_env: __, secret_file: ___, ...settings } = entry

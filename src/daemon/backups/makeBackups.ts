@@ -3,24 +3,26 @@
  * `files` and `instances`. Read first: this file, `pack.ts` (how files become parts), `target.ts` (where parts are).
  */
 import { Clock, Effect, Exit, Fiber, FiberMap, Option, Schedule, Semaphore, Stream } from "effect"
-import type { BackupFigures, BackupTask, BackupTaskState } from "../../contract/domain/Backup.ts"
+import type { BackupFigures, BackupTaskState } from "../../contract/domain/Backup.ts"
+import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
-import { nowText } from "../../contract/domain/nowText.ts"
-import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
-import { makeSite, taking, whyClosed } from "../access/makeAccess.ts"
-import { type AccessError, conflict, toFileError } from "../access/refused.ts"
+import { elapsedMillis } from "../../shared/work/elapsed.ts"
+import { taking } from "../access/makeAccess.ts"
+import { conflict, toFileError } from "../access/refused.ts"
 import { Arrival } from "../archives/source.ts"
+import type { IoError } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
-import { readManifest, writeManifest } from "./manifest.ts"
-import { packServer } from "./pack.ts"
+import { explained, makeCreate, type OnBytes } from "./create.ts"
+import { readManifest } from "./manifest.ts"
 import { readParts } from "./parts.ts"
 import { makeRestore } from "./restore.ts"
 import type { BackupTarget } from "./target.ts"
+import { makeTargets, testTarget } from "./targets.ts"
 
 /** Ended tasks whose outcome is in memory; the control plane asks within seconds. */
 const MOST_ENDED = 1_000
@@ -30,11 +32,9 @@ const ABANDONED = 24 * 60 * 60 * 1000
 export interface BackupParts {
   readonly instances: Instances["Service"]
   readonly files: InstanceFiles["Service"]
+  /** The folder of the node. */
   readonly target: BackupTarget
 }
-
-/** Reports bytes: those that are done, and all if they are known. */
-type OnBytes = (done: number, total?: number) => void
 
 /** The task while it runs, and then its outcome. */
 interface Task {
@@ -49,117 +49,64 @@ const running = (done: number, total = 0): BackupTaskState => ({
   progress: { done, total, unit: "bytes" }
 })
 
-const explained = <A>(use: Effect.Effect<A, AccessError>) => Effect.mapError(use, toFileError("/"))
-
 const reasonOf = (error: FileError) => cleanText("detail" in error ? error.detail : "the node was lost")
 
 /** Reads and removes backups. */
-const makeStored = (target: BackupTarget, isUsed: (backup_id: string) => boolean) => {
-  const manifestOf = Effect.fnUntraced(function* (id: string) {
+const makeStored = (isUsed: (backup_id: string) => boolean) => {
+  const manifestOf = Effect.fnUntraced(function* (target: BackupTarget, id: string) {
     const manifest = yield* explained(readManifest(target, id))
     if (Option.isSome(manifest)) return manifest.value
     return yield* new FileRefused({
       status: 404,
-      detail: `the node does not have backup ${id}`,
-      hint: "Its folder was moved or removed; delete the backup."
+      detail: `the target does not have backup ${id}`,
+      hint: "Its objects were moved or removed; delete the backup."
     })
   })
 
-  const abandoned = Effect.gen(function* () {
-    const now = yield* Clock.currentTimeMillis
-    for (const { at, id } of yield* target.list) {
-      if (now - at < ABANDONED || isUsed(id)) continue
-      if (Option.isSome(yield* readManifest(target, id))) continue
-      yield* target.remove(id)
-      yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${id}`)
-    }
-  }).pipe(Effect.catch(({ message }) => Effect.logWarning(`parts of backups were not removed: ${message}`)))
+  /** @param now the time of the target, in ms since the epoch; default: its newest object, which was written just now */
+  const abandoned = Effect.fnUntraced(
+    function* (target: BackupTarget, now?: number) {
+      const found = yield* target.list
+      const latest = now ?? found.reduce((newest, { at }) => Math.max(newest, at), 0)
+      for (const { at, id } of found) {
+        if (latest - at < ABANDONED || isUsed(id)) continue
+        if (Option.isSome(yield* readManifest(target, id))) continue
+        yield* target.remove(id)
+        yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${id}`)
+      }
+    },
+    Effect.catch(({ message }: IoError) => Effect.logWarning(`parts of backups were not removed: ${message}`))
+  )
 
   return {
     manifestOf,
-    /** Removes parts without a manifest; never ends. */
-    collect: Effect.repeat(abandoned, Schedule.spaced("1 hour")),
-    remove: Effect.fn("NodeBackups.remove")(function* (id: string) {
+    /** Removes old parts without a manifest. */
+    abandoned,
+    remove: Effect.fnUntraced(function* (target: BackupTarget, id: string) {
       if (isUsed(id)) return yield* conflict(`backup ${id}`, "a task works on it", "Wait until it has ended.")
       yield* explained(target.remove(id))
     }),
-    archive: Effect.fn("NodeBackups.archive")(function* (id: string) {
-      const { parts } = yield* manifestOf(id)
+    archive: Effect.fnUntraced(function* (target: BackupTarget, id: string) {
+      const { parts } = yield* manifestOf(target, id)
       return readParts(target, parts).pipe(Stream.mapError(toFileError("/")))
     })
   }
 }
 
-/** Makes backups of servers. */
-const makeCreate = ({ files, target }: Pick<BackupParts, "files" | "target">) =>
-  Effect.fnUntraced(function* (
-    instance: Instance,
-    { backup_id, server }: Extract<BackupTask, { readonly kind: "create" }>,
-    operation_id: string,
-    onBytes: OnBytes
-  ): Effect.fn.Return<BackupFigures, FileError> {
-    const before = yield* explained(readManifest(target, backup_id))
-    // The service or the daemon was restarted before the end was known.
-    if (Option.isSome(before)) return before.value.figures
-    yield* explained(target.remove(backup_id))
-    const created_at = yield* nowText
-    const begun = instance.file.get()
-    const pack = Effect.gen(function* () {
-      const site = yield* makeSite(files, instance, {})
-      return yield* packServer(site, target, backup_id, onBytes)
-    })
-    const name = `operation ${operation_id} (backup.create)`
-    const claim = (by: string | undefined) =>
-      Effect.sync(() => {
-        instance.accesses.exclusive = by
-      })
-    const packed = yield* explained(
-      Effect.acquireUseRelease(
-        claim(name),
-        () => instance.accesses.run(() => whyClosed(instance), pack),
-        () => claim(undefined)
-      )
-    )
-    const ended = instance.file.get()
-    // A start and a stop in between leave reports, which have later sequences.
-    const wasStopped = !isUp(begun.status) && !isUp(ended.status) && begun.sequence === ended.sequence
-    const { archive, counts, index } = packed
-    const figures: BackupFigures = {
-      ...counts,
-      stored_bytes: archive.bytes,
-      sha256: archive.sha256,
-      consistency: wasStopped ? "stopped" : "crash"
-    }
-    const manifest = {
-      format: 1 as const,
-      id: backup_id,
-      server_id: begun.spec.id,
-      kind: "full" as const,
-      created_at,
-      finished_at: yield* nowText,
-      figures,
-      parts: archive.parts,
-      index: index.parts,
-      spec: begun.spec,
-      server
-    }
-    yield* explained(writeManifest(target, manifest))
-    return figures
-  })
-
 /** Returns the work of each kind of tasks. */
 const makeWork = Effect.fnUntraced(function* (
-  { files, target }: Pick<BackupParts, "files" | "target">,
+  { files }: Pick<BackupParts, "files">,
   manifestOf: ReturnType<typeof makeStored>["manifestOf"]
 ) {
   /** One task at a time reads or writes the disk of the node. */
   const turn = yield* Semaphore.make(1)
-  const create = makeCreate({ files, target })
+  const create = makeCreate(files)
   const restore = makeRestore(files)
-  const stored = (id: string) => Effect.map(manifestOf(id), ({ parts }) => readParts(target, parts))
+  const stored = (target: BackupTarget, id: string) =>
+    Effect.map(manifestOf(target, id), ({ parts }) => readParts(target, parts))
 
-  const verify = Effect.fnUntraced(function* (backup_id: string, onBytes: OnBytes) {
-    const { figures, index, parts } = yield* manifestOf(backup_id)
+  const verify = Effect.fnUntraced(function* (target: BackupTarget, backup_id: string, onBytes: OnBytes) {
+    const { figures, index, parts } = yield* manifestOf(target, backup_id)
     const all = [...parts, ...index]
     const total = all.reduce((sum, { bytes }) => sum + bytes, 0)
     let done = 0
@@ -176,18 +123,19 @@ const makeWork = Effect.fnUntraced(function* (
 
   return (
     instance: Instance,
+    target: BackupTarget,
     { operation_id, task }: BackupTaskRequest,
     onBytes: OnBytes,
     arrival: Arrival | undefined
   ): Effect.Effect<BackupFigures | undefined, FileError> => {
     switch (task.kind) {
       case "create":
-        return turn.withPermit(create(instance, task, operation_id, onBytes))
+        return turn.withPermit(create(target, instance, task, operation_id, onBytes))
       case "verify":
-        return turn.withPermit(verify(task.backup_id, onBytes))
+        return turn.withPermit(verify(target, task.backup_id, onBytes))
       case "restore":
         if (arrival !== undefined) return restore(instance, task, operation_id, { from: arrival, onBytes })
-        return Effect.flatMap(stored(task.backup_id), (from) =>
+        return Effect.flatMap(stored(target, task.backup_id), (from) =>
           restore(instance, task, operation_id, { from, onBytes })
         )
     }
@@ -196,18 +144,36 @@ const makeWork = Effect.fnUntraced(function* (
 
 const keyOf = ({ operation_id, task }: BackupTaskRequest) => `${operation_id}/${task.kind}`
 
+/** Removes old parts of a target that is not of the node, at most once a day, after a backup in it. */
+const makeCollect = Effect.fnUntraced(function* (abandoned: (target: BackupTarget) => Effect.Effect<void>) {
+  const fibers = yield* FiberMap.make<string>()
+  const looked = new Map<string, number>()
+  return Effect.fnUntraced(function* (access: TargetAccess, target: BackupTarget) {
+    if (access.type === "node") return
+    const place = JSON.stringify([access.endpoint, access.bucket, access.prefix])
+    const now = yield* elapsedMillis
+    if (now - (looked.get(place) ?? -ABANDONED) < ABANDONED) return
+    looked.set(place, now)
+    yield* FiberMap.run(fibers, place, abandoned(target))
+  })
+})
+
 /** Makes the backups of a daemon. Tasks end with the scope, and begin again with the next call. */
 export const makeBackups = Effect.fnUntraced(function* ({ files, instances, target }: BackupParts) {
   const fibers = yield* FiberMap.make<string>()
   const tasks = new Map<string, Task>()
   const isUsed = (backup_id: string) =>
     [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
-  const { collect, manifestOf, remove, archive } = makeStored(target, isUsed)
-  const workOf = yield* makeWork({ files, target }, manifestOf)
-  yield* Effect.forkScoped(collect)
+  const { abandoned, manifestOf, remove, archive } = makeStored(isUsed)
+  const workOf = yield* makeWork({ files }, manifestOf)
+  const targets = yield* makeTargets(target)
+  const collectOwn = Effect.flatMap(Clock.currentTimeMillis, (now) => abandoned(target, now))
+  yield* Effect.forkScoped(Effect.repeat(collectOwn, Schedule.spaced("1 hour")))
+  const collect = yield* makeCollect(abandoned)
 
   const settle = Effect.fnUntraced(function* (
     request: BackupTaskRequest,
+    target: BackupTarget,
     task: Task,
     exit: Exit.Exit<BackupFigures | undefined, FileError>
   ) {
@@ -216,6 +182,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
       const total = Math.max(progress.done, progress.total)
       const figures = exit.value === undefined ? {} : { figures: exit.value }
       task.state = { state: "done", progress: { ...progress, done: total, total }, ...figures }
+      if (request.task.kind === "create") yield* collect(request.target, target)
       return
     }
     const failure = Option.getOrUndefined(Exit.findErrorOption(exit))
@@ -223,8 +190,9 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
       yield* Effect.logError("a task on a backup has failed", exit.cause)
     const reason =
       failure === undefined ? "internal error of the node; its log has the cause" : reasonOf(failure)
-    task.state = { state: "failed", progress, reason }
+    // A caller that reads the end finds nothing in the target. Parts that stay are removed after a day.
     if (request.task.kind === "create") yield* Effect.ignore(target.remove(request.task.backup_id))
+    task.state = { state: "failed", progress, reason }
     // The control plane sends the archive again.
     if (task.isLost) tasks.delete(keyOf(request))
   })
@@ -245,8 +213,9 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
     const onBytes: OnBytes = (done, total) => {
       task.state = running(done, total)
     }
-    const work = Effect.exit(workOf(instance, request, onBytes, arrival)).pipe(
-      Effect.tap((exit) => settle(request, task, exit)),
+    const target = yield* targets(request.target)
+    const work = Effect.exit(workOf(instance, target, request, onBytes, arrival)).pipe(
+      Effect.tap((exit) => settle(request, target, task, exit)),
       Effect.flatMap((exit) => arrival?.ended(exit) ?? Effect.void)
     )
     yield* FiberMap.run(fibers, key, work)
@@ -292,11 +261,19 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
         isLost: false,
         state: { ...running(0), state: "failed", reason: "it was cancelled" }
       })
+      const target = yield* targets(request.target)
       if (task.kind === "create") yield* explained(target.remove(task.backup_id))
       if (task.kind === "restore") yield* explained(files.unstage((yield* instances.get(id)).folder))
     }),
-    remove,
-    archive
+    remove: Effect.fn("NodeBackups.remove")(function* (id, access) {
+      yield* remove(yield* targets(access), id)
+    }),
+    archive: Effect.fn("NodeBackups.archive")(function* (id, access) {
+      return yield* archive(yield* targets(access), id)
+    }),
+    test: Effect.fn("NodeBackups.test")(function* (access) {
+      return yield* testTarget(yield* targets(access))
+    })
   }
   return backups
 })

@@ -4,9 +4,6 @@ import { Effect, Exit, Schema, Scope, Stream } from "effect"
 import { IoError } from "../disk/fsio.ts"
 import type { BackupTarget, ObjectWriter } from "./target.ts"
 
-/** Bytes of a part, except the last one. */
-export const PART_BYTES = 64 * 1024 * 1024
-
 export const Part = Schema.Struct({ key: Schema.String, bytes: Schema.Int, sha256: Schema.String })
 export type Part = typeof Part.Type
 
@@ -32,7 +29,7 @@ export const storeParts = Effect.fnUntraced(function* <E>(
   target: BackupTarget,
   prefix: string,
   stream: Stream.Stream<Uint8Array, E>,
-  partBytes = PART_BYTES
+  partBytes = target.partBytes
 ): Effect.fn.Return<StoredParts, E | IoError> {
   const parts: Array<Part> = []
   const whole = createHash("sha256")

@@ -19,6 +19,8 @@ export interface ObjectWriter {
 }
 
 export interface BackupTarget {
+  /** Bytes of a part, except the last one. */
+  readonly partBytes: number
   readonly put: (key: string) => Effect.Effect<ObjectWriter, IoError, Scope.Scope>
   /** @error IoError with the code ENOENT if there is no such object */
   readonly read: (key: string) => Stream.Stream<Uint8Array, IoError>
@@ -32,6 +34,8 @@ export interface BackupTarget {
 export const manifestKey = (id: string) => `${id}/manifest.json`
 
 const CHUNK = 256 * 1024
+/** Bytes of a part of a backup on the node. */
+const PART_BYTES = 64 * 1024 * 1024
 /** Bytes between two checks of the disk. */
 const CHECK_INTERVAL = 4 * 1024 * 1024
 
@@ -102,6 +106,7 @@ export const folderTarget = (root: string, reserve: number): BackupTarget => {
   })
 
   return {
+    partBytes: PART_BYTES,
     put,
     read: (key) =>
       NodeStream.fromReadable<Uint8Array, IoError>({

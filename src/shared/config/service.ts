@@ -161,6 +161,12 @@ export const settings = {
   webhookAllowPrivate: setting("MUSTER_WEBHOOK_ALLOW_PRIVATE", "false", yesNo).means(
     "Whether webhooks may be sent to loopback, link-local and private addresses. Set `true` if a receiver is in your own network and all holders of admin keys may reach it."
   ),
+  backupTargets: setting("MUSTER_BACKUP_TARGETS", "", file).means(
+    "YAML file that defines targets of backups. Unset: only those of the API. Set it, with the same file for all replicas, to keep targets with the rest of the configuration."
+  ),
+  backupAllowPrivate: setting("MUSTER_BACKUP_ALLOW_PRIVATE", "false", yesNo).means(
+    "Whether targets of backups may have loopback, link-local and private addresses. Set `true` if the S3 server is in your own network and all holders of admin keys may reach it."
+  ),
   publicPages: setting("MUSTER_PUBLIC_PAGES", "all", oneOf("banner", "all")).means(
     "Content of the pages `/` and `/nodes`, which need no key. `all`: uptime, nodes, servers by status and warnings, and every field of a node. `banner`: the banner alone, and name, location and state of nodes. Set `banner` if strangers reach the service."
   ),

@@ -143,3 +143,31 @@ export const refusedConnection = (
   const why = policy.refusal(host ?? "")
   return why === undefined ? undefined : refused(host ?? "", why)
 }
+
+const kinds = Object.entries({
+  loopback: ["127.0.0.0/8", "::1/128", "0.0.0.0/8", "::/128"],
+  "link-local": ["169.254.0.0/16", "fe80::/10"],
+  private: [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "192.0.0.0/24",
+    "198.18.0.0/15",
+    "fc00::/7",
+    "fec0::/10"
+  ],
+  reserved: ["224.0.0.0/4", "240.0.0.0/4", "ff00::/8"]
+}).map(([kind, networks]) => ({ kind, networks: networks.map(IpNetwork.fromStringUnsafe) }))
+
+/** The public addresses, and all others if a setting allows it; a refusal names the setting. */
+export const publicNetworks = (allowPrivate: boolean, setting: string): AddressPolicy =>
+  makeAddressPolicy((isIn, host) => {
+    if (allowPrivate) return undefined
+    const found = [...kinds, { kind: "translated", networks: holdingIpv4 }].find(({ networks }) =>
+      networks.some(isIn)
+    )
+    return found === undefined
+      ? undefined
+      : `${host} is a ${found.kind} address, which only ${setting}=true allows`
+  })

@@ -23,6 +23,7 @@ const beyondSchemas = [
   /^Expected at least one of blueprint_id, node_id, status, labels, ids$/,
   /^Expected at least one of max_servers, max_memory, max_cpu and max_disk$/,
   /^Expected an http or https URL without a user$/,
+  /^Expected an http or https URL without user, path and query$/,
   /^Expected k=v, k!=v, k or !k$/,
   /^expected k=v, k!=v, k or !k, got /,
   // The format `date-time`.

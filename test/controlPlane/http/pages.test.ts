@@ -401,6 +401,7 @@ layer(service(noNode), options)("pages", (it) => {
           )
           .toSorted()
         assert.deepStrictEqual(routes, [
+          "DELETE /api/backup-targets/{target}",
           "DELETE /api/backups/{backup}",
           "DELETE /api/keys/{key}",
           "DELETE /api/keys/{key}/ssh/{ssh}",
@@ -414,6 +415,8 @@ layer(service(noNode), options)("pages", (it) => {
           "DELETE /api/webhooks/{webhook}",
           "GET /",
           "GET /api/audit",
+          "GET /api/backup-targets",
+          "GET /api/backup-targets/{target}",
           "GET /api/backups",
           "GET /api/backups/{backup}",
           "GET /api/backups/{backup}/archive",
@@ -472,6 +475,7 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /metrics",
           "GET /nodes",
           "GET /readyz",
+          "PATCH /api/backup-targets/{target}",
           "PATCH /api/backups/{backup}",
           "PATCH /api/nodes/{node}/drained",
           "PATCH /api/quotas/{quota}",
@@ -479,6 +483,8 @@ layer(service(noNode), options)("pages", (it) => {
           "PATCH /api/servers/{server}",
           "PATCH /api/servers/{server}/files/uploads/{upload}",
           "PATCH /api/webhooks/{webhook}",
+          "POST /api/backup-targets",
+          "POST /api/backup-targets/{target}/test",
           "POST /api/backups/{backup}/verify",
           "POST /api/blueprints/reload",
           "POST /api/events/tickets",

@@ -50,6 +50,16 @@ const decodes = (schemas: ReadonlyArray<Schema.Top>, value: unknown, name: strin
   assert.strictEqual(Schema.decodeUnknownResult(union, strict)(value)._tag, "Success", name)
 }
 
+const bucket = {
+  type: "s3",
+  endpoint: "http://s3.invalid",
+  region: "eu-west-1",
+  bucket: "backups",
+  prefix: "muster",
+  access_key_id: "AKIA",
+  secret_access_key: "secret"
+}
+
 /** More paths than one request changes: an operation begins. */
 const many = Array.from({ length: 1_001 }, (_, n) => `/many${n}`)
 
@@ -152,6 +162,11 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "backups.verify": [{}],
   // The server of the test runs; `restore.test.ts` restores one.
   "backups.restore": [],
+  "backupTargets.list": [{}],
+  "backupTargets.create": [{ body: { id: "second", ...bucket } }],
+  "backupTargets.get": [{}],
+  "backupTargets.patch": [{ body: { prefix: null, region: "eu-west-2" } }],
+  "backupTargets.test": [{ body: {} }],
   "files.list": [{}, { query: "?limit=1&include=size" }],
   "files.folder": [{ body: { path: "/made" } }],
   "files.copy": [{ body: { copies: [{ from: "/server.sh", to: "/made/a" }] } }],
@@ -265,6 +280,7 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
       const { json: hook } = yield* expectStatus(api, 201, "POST", "/api/webhooks", {
         body: { url: "https://example.invalid/" }
       })
+      yield* expectStatus(api, 201, "POST", "/api/backup-targets", { body: { id: "offsite", ...bucket } })
       yield* expectStatus(api, 201, "POST", "/api/quotas", { body: { name: "team-a", max_memory: 10 } })
       const { id: key } = yield* keyed("Operator", { allow: ["browse"] })
       const ids: Record<string, string> = {
@@ -277,6 +293,7 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
         run: run.id,
         backup: backup.id,
         webhook: hook.id,
+        target: "offsite",
         server,
         node,
         blueprint: "kept",

@@ -19,6 +19,7 @@ layer(service(), options)("keys with limited rights", (it) => {
         const open = routes.filter(({ right }) => right === undefined).map(({ path }) => path.split("/")[2])
         assert.deepStrictEqual([...new Set(open)].toSorted(), [
           "audit",
+          "backup-targets",
           "blueprints",
           "keys",
           "nodes",

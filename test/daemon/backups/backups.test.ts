@@ -24,6 +24,7 @@ import {
   createOf,
   downloaded,
   folderOf,
+  here,
   indexOf,
   made,
   manifestOf,
@@ -82,12 +83,12 @@ for (const [name, place] of Object.entries(places)) {
           const { mode } = statSync(join(node.dataDir, "backups", object))
           assert.strictEqual(mode & 0o077 & ~0o070, 0, object)
         }
-        yield* backups.remove(backup_id)
-        yield* backups.remove(backup_id)
+        yield* backups.remove(backup_id, here)
+        yield* backups.remove(backup_id, here)
         assert.deepStrictEqual(objectsOf(scene), [])
         assert.strictEqual(
-          yield* refusalOf(Effect.scoped(backups.archive(backup_id))),
-          `404 the node does not have backup ${backup_id}`
+          yield* refusalOf(Effect.scoped(backups.archive(backup_id, here))),
+          `404 the target does not have backup ${backup_id}`
         )
       })
     )
@@ -127,7 +128,7 @@ for (const [name, place] of Object.entries(places)) {
           state: "failed",
           reason: `${backup_id}/part-00001 is damaged: its SHA-256 is another`
         })
-        const read = Effect.scoped(Effect.flatMap(backups.archive(backup_id), Stream.runDrain))
+        const read = Effect.scoped(Effect.flatMap(backups.archive(backup_id, here), Stream.runDrain))
         assert.notStrictEqual(yield* refusalOf(read), "no refusal")
         truncateSync(part, 1_000)
         const short = yield* worked(scene, verify)
@@ -159,7 +160,7 @@ describe("spec 12.2: consistency", () => {
       const task = createOf(newId())
       const operation_id = newId()
       const running = yield* eventually(
-        backups.work(id, { operation_id, task }),
+        backups.work(id, { operation_id, task, target: here }),
         // The large file is being read.
         ({ progress }) => progress.done > 1024 ** 2
       )
@@ -183,13 +184,13 @@ describe("spec 12.4: one task a server", () => {
         const scene = yield* filesOf(place)
         const { backups, folder, id, node } = scene
         slow(folder)
-        const request = { operation_id: newId(), task: createOf(newId()) }
+        const request = { operation_id: newId(), task: createOf(newId()), target: here }
         yield* eventually(backups.work(id, request), ({ progress }) => progress.done > 0)
         const busy = `409 operation ${request.operation_id} (backup.create) runs on the server`
         for (const work of [node.daemon.reset(id), node.daemon.reinstall(id), node.daemon.hold(id, true)])
           assert.strictEqual(yield* refusalOf(work), busy)
         assert.strictEqual(
-          yield* refusalOf(backups.remove(request.task.backup_id)),
+          yield* refusalOf(backups.remove(request.task.backup_id, here)),
           `409 backup ${request.task.backup_id}: a task works on it`
         )
         yield* backups.cancel(id, request)

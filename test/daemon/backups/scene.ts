@@ -6,11 +6,15 @@ import { join } from "node:path"
 import { zstdDecompressSync } from "node:zlib"
 import { Effect, Stream } from "effect"
 import type { BackupFigures, BackupTask } from "../../../src/contract/domain/Backup.ts"
+import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
 import { serverId } from "../../../src/contract/domain/Id.ts"
 import { idBytes } from "../../../src/contract/domain/idBytes.ts"
 import { eventually } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import type { filesOf } from "../access/scene.ts"
+
+/** The target that is the node itself. */
+export const here: TargetAccess = { type: "node" }
 
 export const newId = () => serverId(idBytes(16))
 
@@ -26,13 +30,21 @@ export const createOf = (backup_id: string): BackupTask => ({
 export const worked = Effect.fnUntraced(function* (
   { backups, id }: Pick<Scene, "backups" | "id">,
   task: BackupTask,
-  operation_id: string = newId()
+  operation_id: string = newId(),
+  target: TargetAccess = here
 ) {
-  return yield* eventually(backups.work(id, { operation_id, task }), ({ state }) => state !== "running")
+  return yield* eventually(
+    backups.work(id, { operation_id, task, target }),
+    ({ state }) => state !== "running"
+  )
 })
 
-export const made = Effect.fnUntraced(function* (scene: Scene, backup_id = newId()) {
-  const end = yield* worked(scene, createOf(backup_id))
+export const made = Effect.fnUntraced(function* (
+  scene: Scene,
+  backup_id = newId(),
+  target: TargetAccess = here
+) {
+  const end = yield* worked(scene, createOf(backup_id), newId(), target)
   return { ...end, backup_id }
 })
 
@@ -54,13 +66,17 @@ export const indexOf = (scene: Scene, backup_id: string): ReadonlyMap<string, Re
 }
 
 /** Downloads a backup and unpacks it with `tar`; returns the folder and the SHA-256 of the archive. */
-export const downloaded = Effect.fnUntraced(function* ({ backups }: Scene, backup_id: string) {
+export const downloaded = Effect.fnUntraced(function* (
+  { backups }: Pick<Scene, "backups">,
+  backup_id: string,
+  target: TargetAccess = here
+) {
   const folder = yield* temporaryFolder
   const path = join(folder, "backup.tar.zst")
   const hash = createHash("sha256")
   const file = createWriteStream(path)
   yield* Effect.scoped(
-    Effect.flatMap(backups.archive(backup_id), (bytes) =>
+    Effect.flatMap(backups.archive(backup_id, target), (bytes) =>
       Stream.runForEach(bytes, (chunk) =>
         Effect.sync(() => {
           hash.update(chunk)

@@ -161,12 +161,14 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
     },
     work: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.work({ params: { id }, payload })),
     cancel: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.cancel({ params: { id }, payload })),
-    remove: (backup) => ask(true, ({ nodeBackups }) => nodeBackups.remove({ params: { backup } })),
-    archive: (backup) =>
+    remove: (backup, target) =>
+      ask(true, ({ nodeBackups }) => nodeBackups.remove({ params: { backup }, payload: { target } })),
+    archive: (backup, target) =>
       Effect.map(
-        ask(true, ({ nodeBackups }) => nodeBackups.archive({ params: { backup } })),
+        ask(true, ({ nodeBackups }) => nodeBackups.archive({ params: { backup }, payload: { target } })),
         received
-      )
+      ),
+    test: (target) => ask(true, ({ nodeBackups }) => nodeBackups.test({ payload: { target } }))
   }
 }
 

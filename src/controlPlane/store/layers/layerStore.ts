@@ -3,6 +3,7 @@ import { Journal } from "../journal/Journal.ts"
 import type { RetentionOptions } from "../Retention.ts"
 import { AuditRepo } from "../repos/AuditRepo.ts"
 import { BackupRepo } from "../repos/BackupRepo.ts"
+import { BackupTargetRepo } from "../repos/BackupTargetRepo.ts"
 import { CapacityRepo } from "../repos/CapacityRepo.ts"
 import { CrashRepo } from "../repos/CrashRepo.ts"
 import { DeletedServerRepo } from "../repos/DeletedServerRepo.ts"
@@ -48,6 +49,7 @@ export const layerRepositories = Layer.mergeAll(
   OperationRepo.layer,
   ScheduleRepo.layer,
   BackupRepo.layer,
+  BackupTargetRepo.layer,
   WebhookRepo.layer,
   AuditRepo.layer
 ).pipe(Layer.provideMerge(Journal.layer))

@@ -346,7 +346,7 @@ const scheduleTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   )`
 })
 
-/** Backups, which outlive their servers and operations. */
+/** Backups, which outlive their servers and operations, and the targets of the API. */
 const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { id } = columnTypes(sql)
   yield* sql`CREATE TABLE backups (
@@ -357,6 +357,7 @@ const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     name TEXT,
     labels TEXT NOT NULL,
     state TEXT NOT NULL,
+    target TEXT NOT NULL,
     node_id TEXT NOT NULL,
     operation_id ${id} NOT NULL,
     figures TEXT,
@@ -372,6 +373,12 @@ const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   yield* sql`CREATE INDEX backups_by_operation ON backups (operation_id)`
   yield* sql`CREATE INDEX backups_by_expiry ON backups (expires_at) WHERE expires_at IS NOT NULL`
   yield* sql`CREATE INDEX backups_to_delete ON backups (id) WHERE state = 'deleting'`
+  yield* sql`CREATE TABLE backup_targets (
+    id TEXT PRIMARY KEY NOT NULL,
+    created_at TEXT NOT NULL,
+    settings TEXT NOT NULL,
+    sealed TEXT NOT NULL
+  )`
 })
 
 /** The journal, and webhooks with the place up to which each has delivered. */

@@ -51,9 +51,9 @@ const numbers = ({ maximum, minimum, type }: Described, name: string): fc.Arbitr
     : rare(inside, fc.constantFrom(least, most, least - 1, most + 1, least + 0.5))
 }
 
-/** Most addresses of webhooks are some, so that their other fields are checked. */
+/** Most addresses of webhooks and targets are some, so that their other fields are checked. */
 const fieldOf = (name: string, values: fc.Arbitrary<unknown>): fc.Arbitrary<unknown> =>
-  name === "url" ? rare(fc.constant("https://example.invalid/"), values) : values
+  name === "url" || name === "endpoint" ? rare(fc.constant("https://example.invalid/"), values) : values
 
 /** Returns values for a schema; `components` are the schemas of the document by name. */
 export const valuesOf = (components: Readonly<Record<string, Described>>) => {

@@ -437,6 +437,13 @@ export class FakeDaemon {
       diff: noFiles,
       uploads: { begin: noFiles, find: noFiles, append: noFiles, end: noFiles, endOf: noFiles }
     },
-    backups: { work: noFiles, receive: noFiles, cancel: noFiles, remove: noFiles, archive: noFiles }
+    backups: {
+      work: noFiles,
+      receive: noFiles,
+      cancel: noFiles,
+      remove: noFiles,
+      archive: noFiles,
+      test: noFiles
+    }
   }
 }

@@ -1,0 +1,132 @@
+/** Where backups are stored (spec 12.6): on the node of the server, or as objects of an S3 server. */
+import { Schema } from "effect"
+import { definitionIdPattern, NodeId } from "./Id.ts"
+import { NodeText } from "./NodeText.ts"
+import { TimeText } from "./nowText.ts"
+import { optionalInput } from "./optionalInput.ts"
+
+/** The target that every service has: the folder `backups` of the node. */
+export const NODE_TARGET = "node"
+
+export const BackupTargetId = Schema.String.check(
+  Schema.isPattern(definitionIdPattern, { expected: "the id of a target such as offsite" })
+)
+
+const isOrigin = (text: string): boolean => {
+  const url = URL.parse(text)
+  return url !== null && /^https?:$/.test(url.protocol) && `${url.origin}/` === url.href
+}
+
+const Credential = (most: number) =>
+  Schema.String.check(
+    Schema.isPattern(new RegExp(`^[\\x21-\\x7e]{1,${most}}$`, "u"), { expected: "a credential" })
+  )
+
+/** The fields of a target on an S3 server, without its secret. */
+export const s3Fields = {
+  endpoint: Schema.String.check(
+    Schema.isMaxLength(300),
+    Schema.makeFilter(isOrigin, { expected: "an http or https URL without user, path and query" })
+  ),
+  region: Schema.String.check(
+    Schema.isPattern(/^[a-z0-9-]{1,64}$/u, { expected: "a region such as eu-west-1" })
+  ),
+  bucket: Schema.String.check(
+    Schema.isPattern(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/u, { expected: "the name of a bucket" })
+  ),
+  /** The beginning of the keys of its objects, without slashes at its ends. */
+  prefix: Schema.String.check(
+    Schema.isPattern(/^[A-Za-z0-9_-]{1,64}(?:\/[A-Za-z0-9_-]{1,64}){0,7}$/u, {
+      expected: "a prefix such as muster/backups"
+    })
+  ),
+  access_key_id: Credential(256),
+  /** Whether the name of the bucket is in the path of a URL, not in its host. */
+  path_style: Schema.Boolean
+} as const
+
+export const SecretAccessKey = Credential(1024)
+
+/** The settings of a target on an S3 server. */
+export const S3Settings = Schema.Struct({
+  type: Schema.Literal("s3"),
+  endpoint: s3Fields.endpoint,
+  region: s3Fields.region,
+  bucket: s3Fields.bucket,
+  prefix: Schema.optionalKey(s3Fields.prefix),
+  access_key_id: s3Fields.access_key_id,
+  path_style: Schema.optionalKey(s3Fields.path_style)
+})
+export type S3Settings = typeof S3Settings.Type
+
+/** Who defined a target: the service itself, a caller, or the file of `MUSTER_BACKUP_TARGETS`. */
+const source = Schema.Literals(["service", "api", "file"])
+
+/** A target in responses; its secret is never part of one. */
+export const BackupTargetView = Schema.Union([
+  Schema.Struct({ id: Schema.Literal(NODE_TARGET), type: Schema.Literal("node"), source }),
+  Schema.Struct({
+    id: BackupTargetId,
+    ...S3Settings.fields,
+    source,
+    created_at: Schema.optionalKey(TimeText)
+  })
+]).annotate({ identifier: "BackupTarget" })
+export type BackupTargetView = typeof BackupTargetView.Type
+
+/** Body of `POST /api/backup-targets`. */
+export const CreateBackupTarget = Schema.Struct({
+  id: BackupTargetId,
+  type: Schema.Literal("s3"),
+  endpoint: s3Fields.endpoint,
+  region: s3Fields.region,
+  bucket: s3Fields.bucket,
+  prefix: optionalInput(s3Fields.prefix),
+  access_key_id: s3Fields.access_key_id,
+  secret_access_key: SecretAccessKey,
+  path_style: optionalInput(s3Fields.path_style)
+}).annotate({ identifier: "CreateBackupTarget" })
+export type CreateBackupTarget = typeof CreateBackupTarget.Type
+
+/** Body of `PATCH /api/backup-targets/:target`; null removes the prefix. */
+export const PatchBackupTarget = Schema.Struct({
+  endpoint: Schema.optionalKey(s3Fields.endpoint),
+  region: Schema.optionalKey(s3Fields.region),
+  bucket: Schema.optionalKey(s3Fields.bucket),
+  prefix: Schema.optionalKey(Schema.NullOr(s3Fields.prefix)),
+  access_key_id: Schema.optionalKey(s3Fields.access_key_id),
+  secret_access_key: Schema.optionalKey(SecretAccessKey),
+  path_style: Schema.optionalKey(s3Fields.path_style)
+}).annotate({ identifier: "PatchBackupTarget" })
+export type PatchBackupTarget = typeof PatchBackupTarget.Type
+
+/** Body of `POST /api/backup-targets/:target/test`. */
+export const TestBackupTarget = Schema.Struct({ node_id: optionalInput(NodeId) }).annotate({
+  identifier: "TestBackupTarget"
+})
+
+/** How a test of a target went on a node. */
+export const TargetTest = Schema.Struct({
+  ok: Schema.Boolean,
+  /** The step that has failed. */
+  step: Schema.optionalKey(Schema.Literals(["write", "read", "delete"])),
+  reason: Schema.optionalKey(NodeText)
+})
+export type TargetTest = typeof TargetTest.Type
+
+export const TestedBackupTarget = Schema.Struct({ node_id: NodeId, ...TargetTest.fields }).annotate({
+  identifier: "TestedBackupTarget"
+})
+
+/** What a node needs to reach a target. It has the secret: it is part of a call only, never stored or logged. */
+export const TargetAccess = Schema.Union([
+  Schema.Struct({ type: Schema.Literal("node") }),
+  Schema.Struct({
+    ...S3Settings.fields,
+    secret_access_key: SecretAccessKey,
+    /** Whether the node may connect to loopback, link-local and private addresses. */
+    allow_private: Schema.Boolean
+  })
+])
+export type TargetAccess = typeof TargetAccess.Type
+export type S3Access = Extract<TargetAccess, { readonly type: "s3" }>

@@ -1,0 +1,48 @@
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { S3Settings } from "../../../contract/domain/BackupTarget.ts"
+import { TimeText } from "../../../contract/domain/nowText.ts"
+import { upsertRows } from "../sql/insertRows.ts"
+import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import type { Writing } from "../sql/Transaction.ts"
+
+/** A target that a caller has defined. */
+export const BackupTargetRecord = Schema.Struct({
+  id: Schema.String,
+  created_at: TimeText,
+  settings: JsonColumn(S3Settings),
+  /** Its secret, encrypted. */
+  sealed: Schema.String
+})
+export type BackupTargetRecord = typeof BackupTargetRecord.Type
+
+const encode = writeRow(BackupTargetRecord)
+const readAll = readRows(BackupTargetRecord)
+const readOne = firstRow(BackupTargetRecord)
+const readCount = firstRow(Schema.Struct({ count: IntColumn }))
+
+/** Targets of backups (spec 12.6). */
+export class BackupTargetRepo extends Context.Service<BackupTargetRepo>()("muster/store/BackupTargetRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    return {
+      all: readAll(sql`SELECT * FROM backup_targets ORDER BY id`),
+      find: (id: string) => readOne(sql`SELECT * FROM backup_targets WHERE id = ${id}`),
+      /** Adds or replaces a target. */
+      put: Effect.fn("BackupTargetRepo.put")(function* (record: BackupTargetRecord): Writing {
+        yield* upsertRows(sql, "backup_targets", "id", [yield* encode(record)])
+      }),
+      remove: Effect.fn("BackupTargetRepo.remove")(function* (id: string): Writing {
+        yield* sql`DELETE FROM backup_targets WHERE id = ${id}`
+      }),
+      /** Number of backups in a target. */
+      backupsIn: (id: string) =>
+        Effect.map(
+          readCount(sql`SELECT COUNT(*) AS count FROM backups WHERE target = ${id}`),
+          Option.match({ onNone: () => 0, onSome: ({ count }) => count })
+        )
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(BackupTargetRepo, BackupTargetRepo.make)
+}

@@ -1,0 +1,77 @@
+/** The work of a task that makes a backup (spec 12.2, 12.3). */
+import { Effect, Option } from "effect"
+import type { BackupFigures, CreateTask } from "../../contract/domain/Backup.ts"
+import { nowText } from "../../contract/domain/nowText.ts"
+import { isUp } from "../../contract/domain/ServerStatus.ts"
+import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
+import { makeSite, whyClosed } from "../access/makeAccess.ts"
+import { type AccessError, toFileError } from "../access/refused.ts"
+import type { InstanceFiles } from "../files/InstanceFiles.ts"
+import type { Instance } from "../instances/Instance.ts"
+import { readManifest, writeManifest } from "./manifest.ts"
+import { packServer } from "./pack.ts"
+import type { BackupTarget } from "./target.ts"
+
+/** Reports bytes: those that are done, and all if they are known. */
+export type OnBytes = (done: number, total?: number) => void
+
+export const explained = <A, E extends AccessError>(use: Effect.Effect<A, E>) =>
+  Effect.mapError(use, toFileError("/"))
+
+/** Makes backups of servers. */
+export const makeCreate = (files: InstanceFiles["Service"]) =>
+  Effect.fnUntraced(function* (
+    target: BackupTarget,
+    instance: Instance,
+    { backup_id, server }: CreateTask,
+    operation_id: string,
+    onBytes: OnBytes
+  ): Effect.fn.Return<BackupFigures, FileError> {
+    const before = yield* explained(readManifest(target, backup_id))
+    // The service or the daemon was restarted before the end was known.
+    if (Option.isSome(before)) return before.value.figures
+    yield* explained(target.remove(backup_id))
+    const created_at = yield* nowText
+    const begun = instance.file.get()
+    const pack = Effect.gen(function* () {
+      const site = yield* makeSite(files, instance, {})
+      return yield* packServer(site, target, backup_id, onBytes)
+    })
+    const name = `operation ${operation_id} (backup.create)`
+    const claim = (by: string | undefined) =>
+      Effect.sync(() => {
+        instance.accesses.exclusive = by
+      })
+    const packed = yield* explained(
+      Effect.acquireUseRelease(
+        claim(name),
+        () => instance.accesses.run(() => whyClosed(instance), pack),
+        () => claim(undefined)
+      )
+    )
+    const ended = instance.file.get()
+    // A start and a stop in between leave reports, which have later sequences.
+    const wasStopped = !isUp(begun.status) && !isUp(ended.status) && begun.sequence === ended.sequence
+    const { archive, counts, index } = packed
+    const figures: BackupFigures = {
+      ...counts,
+      stored_bytes: archive.bytes,
+      sha256: archive.sha256,
+      consistency: wasStopped ? "stopped" : "crash"
+    }
+    const manifest = {
+      format: 1 as const,
+      id: backup_id,
+      server_id: begun.spec.id,
+      kind: "full" as const,
+      created_at,
+      finished_at: yield* nowText,
+      figures,
+      parts: archive.parts,
+      index: index.parts,
+      spec: begun.spec,
+      server
+    }
+    yield* explained(writeManifest(target, manifest))
+    return figures
+  })
