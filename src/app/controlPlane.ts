@@ -23,6 +23,7 @@ import { layerServers } from "../controlPlane/servers/layerServers.ts"
 import { SftpHostKey } from "../controlPlane/sftp/SftpHostKey.ts"
 import { SftpPasswords } from "../controlPlane/sftp/SftpPasswords.ts"
 import { CrashesKept } from "../controlPlane/store/repos/CrashRepo.ts"
+import { KeepDeleted } from "../controlPlane/store/repos/KeptServerRepo.ts"
 import { layerWebhooks } from "../controlPlane/webhooks/layerWebhooks.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"
 import type { ClientTls } from "../shared/net/connectTimeoutClient.ts"
@@ -83,6 +84,7 @@ export const ControlPlaneLayer = (settings: ServiceSettings, dataDir: string, tl
     Layer.provideMerge(refuseOtherSecret),
     Layer.provideMerge(StoreLayer(settings, dataDir, { isService: true })),
     Layer.provide(Layer.succeed(CrashesKept, settings.crashesKeep)),
+    Layer.provideMerge(Layer.succeed(KeepDeleted, settings.keepDeleted)),
     Layer.provideMerge(SecretLayer(settings, dataDir))
   )
 

@@ -173,7 +173,7 @@ const routes = ({ inspection, settings, system }: HttpOptions) => {
         SshKeysHandlers,
         QuotasHandlers,
         AuditHandlers,
-        SystemHandlers(system, inspection),
+        SystemHandlers(system, inspection, settings.keepDeleted),
         PublicPagesHandlers(system, settings.publicPages),
         MetricsHandlers(system)
       ]),

@@ -83,11 +83,15 @@ export class NodeDaemon extends Context.Service<
         let offered = yield* offer
         /** The migrations by which the servers of the last registration arrived. */
         let arrivals: ReadonlyMap<ServerId, string | undefined> = new Map()
+        /** The deleted servers that the last registration had. */
+        let listedKept: ReadonlySet<ServerId> = new Set()
         const registration = Effect.gen(function* () {
           const capacity = yield* capacityOf(dataDir, options.capacity ?? {})
           offered = yield* offer
           const servers = instances.list()
           arrivals = new Map(servers.map(({ id }) => [id, instances.arrivalOf(id)]))
+          const kept = instances.kept()
+          listedKept = new Set(kept)
           return {
             id: node_id,
             name: options.name,
@@ -100,13 +104,15 @@ export class NodeDaemon extends Context.Service<
             runtimes: offered.runtimes,
             system: hostInfo(offered.known),
             heartbeat_seconds: heartbeatSeconds,
-            servers
+            servers,
+            kept
           }
         })
-        const removeServer = (id: ServerId, departure?: Departure) =>
+        const removeServer = (id: ServerId, departure?: Departure | "kept") =>
           Effect.suspend(() => {
-            // The server was migrated back in the meantime.
+            // The server was migrated back or undeleted in the meantime.
             if (instances.arrivalOf(id) !== arrivals.get(id)) return Effect.void
+            if (listedKept.has(id) && !instances.isKept(id)) return Effect.void
             return Effect.catch(instances.remove(id, departure), (error) =>
               Effect.logError(`the server cannot be removed: ${error.detail}`).pipe(
                 Effect.annotateLogs({ server_id: id })
@@ -119,11 +125,12 @@ export class NodeDaemon extends Context.Service<
           controlPlane,
           registration,
           // Forked: the fiber that registers may be that of a server that is removed here.
-          onRegistered: ({ delete: deleted, stopped = [], unknown = [] }) => {
-            instances.beginStarts([...deleted, ...stopped, ...unknown.map(({ id }) => id)])
+          onRegistered: ({ delete: deleted, keep = [], stopped = [], unknown = [] }) => {
+            instances.beginStarts([...deleted, ...keep, ...stopped, ...unknown.map(({ id }) => id)])
             return Effect.all(
               [
                 Effect.forEach(deleted, (id) => removeServer(id), { concurrency: 8 }),
+                Effect.forEach(keep, (id) => removeServer(id, "kept"), { concurrency: 8 }),
                 Effect.forEach(unknown, (server) => removeServer(server.id, departure(server)), {
                   concurrency: "unbounded"
                 })

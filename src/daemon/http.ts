@@ -152,7 +152,9 @@ export const DaemonHandlers = handlersOf(
           })
         }),
         remove: ({ params, query }) =>
-          call((daemon) => daemon.remove(params.id, { moved: query.moved === true })),
+          call((daemon) =>
+            daemon.remove(params.id, { moved: query.moved === true, kept: query.kept === true })
+          ),
         power: Effect.fnUntraced(function* ({ params, payload }) {
           const { action, by, wait_seconds } = payload
           const sequence = yield* call((daemon) => daemon.power(params.id, action, wait_seconds, by))

@@ -165,7 +165,11 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     register,
     create: instances.create,
     find: (id) => Effect.map(instances.get(id), ({ file }) => daemonServer(file.get())),
-    remove: (id, options) => instances.remove(id, options?.moved === true ? { why: "moved" } : undefined),
+    remove: (id, options) =>
+      instances.remove(
+        id,
+        options?.kept === true ? "kept" : options?.moved === true ? { why: "moved" } : undefined
+      ),
     power: Effect.fn("Daemon.power")(function* (id, action, wait_seconds, by) {
       const instance = yield* instances.get(id)
       yield* instance.power(action, wait_seconds, by)

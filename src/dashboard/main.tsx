@@ -15,6 +15,7 @@ import { NodesPage } from "./pages/NodesPage.tsx"
 import { RolloutsPage } from "./pages/rollouts/RolloutsPage.tsx"
 import { SchedulesPage } from "./pages/schedules/SchedulesPage.tsx"
 import { ServerPage } from "./pages/server/ServerPage.tsx"
+import { DeletedPage } from "./pages/servers/DeletedPage.tsx"
 import { ServersPage } from "./pages/servers/ServersPage.tsx"
 import { connect, disconnect } from "./state/live.ts"
 import { followNodes } from "./state/nodes.ts"
@@ -29,6 +30,8 @@ const Page = (): View => {
       return <ServersPage />
     case "server":
       return <ServerPage key={shown.id} {...shown} />
+    case "deleted":
+      return <DeletedPage />
     case "rollouts":
       return <RolloutsPage />
     case "schedules":

@@ -24,6 +24,8 @@ const settings = {
   MUSTER_OVERCOMMIT_MEMORY: "1",
   MUSTER_NODE_HEARTBEAT_TIMEOUT: "3",
   MUSTER_NODE_LOST_AFTER: "9",
+  // The simulated nodes keep no files.
+  MUSTER_KEEP_DELETED: "0",
   MUSTER_DATABASE_TIMEOUT: "1000",
   MUSTER_LOG_LEVEL: logLevel
 }

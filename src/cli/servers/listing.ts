@@ -2,7 +2,7 @@ import { Console, Effect, Option } from "effect"
 import { Flag } from "effect/cli"
 import type { Server, ServerStats } from "../../contract/domain/Server.ts"
 import type { ServerStatus } from "../../contract/domain/ServerStatus.ts"
-import { command } from "../shared/command.ts"
+import { command, switchFlag } from "../shared/command.ts"
 import { withCommands } from "../shared/failures.ts"
 import { ask, askAgain, following } from "../shared/musterClient.ts"
 import { queryOf, selectionOf, selectorFlag, serversOf } from "../shared/named.ts"
@@ -109,7 +109,7 @@ export const top = command("top", {
 
 const PAGE = 1000
 
-type Query = ReturnType<typeof queryOf> & { readonly q?: string }
+type Query = ReturnType<typeof queryOf> & { readonly q?: string; readonly deleted?: boolean }
 
 const pages = Effect.fnUntraced(function* (query: Query, include: string, most: number) {
   const all: Array<Server> = []
@@ -139,6 +139,10 @@ export const list = command("list", {
   input: {
     ...outputFlags,
     selector: selectorFlag,
+    deleted: switchFlag(
+      "deleted",
+      "Deleted servers whose files are kept, newest deletion first; `muster servers undelete` gives one back"
+    ),
     search: Flag.String("search").pipe(
       Flag.withAlias("q"),
       Flag.withDescription("Servers whose id begins with this, or whose name contains it"),
@@ -153,14 +157,18 @@ export const list = command("list", {
       Flag.optional
     )
   },
-  *run({ limit, search, selector, ...flags }) {
-    const query = queryOf(yield* selectionOf(selector))
+  *run({ deleted: ofDeleted, limit, search, selector, ...flags }) {
+    const query = {
+      ...queryOf(yield* selectionOf(selector)),
+      ...(ofDeleted ? { deleted: true } : {})
+    }
     const found = yield* pages(
       Option.isSome(search) ? { ...query, q: search.value } : query,
       shownFields.join(","),
       Option.getOrElse(limit, () => Number.POSITIVE_INFINITY)
     )
-    yield* printList(flags, servers, found, "No servers.")
+    if (ofDeleted) yield* printList(flags, deleted, found, "No deleted servers.")
+    else yield* printList(flags, servers, found, "No servers.")
   }
 })
 
@@ -262,6 +270,21 @@ export const servers: Listing<Server> = {
     expires: wide(({ expires_at }) => expires_at ?? ""),
     changed: wide(({ updated_at }) => updated_at ?? ""),
     condition: wide(conditionOf)
+  }
+}
+
+/** Deleted servers whose files are kept. */
+const deleted: Listing<Server> = {
+  id: ({ id }) => id,
+  columns: {
+    id: ({ id }) => id,
+    name: ({ name }) => name ?? "",
+    blueprint: ({ blueprint_id }) => blueprint_id,
+    node: ({ node_name }) => node_name,
+    address: address,
+    labels: labelsOf,
+    deleted: ({ deleted_at }) => deleted_at ?? "",
+    purged: ({ purge_at }) => purge_at ?? ""
   }
 }
 

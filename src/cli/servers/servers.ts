@@ -1,9 +1,10 @@
-import { Console } from "effect"
+import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
+import { ServerId } from "../../contract/domain/Id.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { command, given, group, switchFlag, textFlag } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
-import { serverArgument, serverNamed } from "../shared/named.ts"
+import { only, serverArgument, serverNamed, serversOf } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
 import { changes } from "../shared/rollout.ts"
 import { confirm, note, yesFlag } from "../shared/terminal.ts"
@@ -28,11 +29,17 @@ import {
 } from "./power.ts"
 import { wait } from "./wait.ts"
 
+/** Whether an argument is the id of a deleted server whose files are kept. */
+const isDeleted = (text: string) =>
+  Effect.map(serversOf({ deleted: true, q: text }), (found) => found.some(({ id }) => id === text))
+
 export const remove = command("delete", {
-  description: "Delete servers with all of their files, whether they run or not.",
-  short: "Delete servers with their files",
+  description:
+    "Delete servers, whether they run or not. The files of a saved server that has run are kept for MUSTER_KEEP_DELETED of the service (7 days): `muster servers undelete` gives the server back.",
+  short: "Delete servers",
   examples: {
     "muster servers delete survival-1": "A server, after confirmation",
+    "muster servers delete survival-1 --purge": "With all of its files, at once",
     "muster servers delete --selector label=run=42 --yes": "Everything that a test run created"
   },
   input: {
@@ -40,17 +47,51 @@ export const remove = command("delete", {
     force: switchFlag(
       "force",
       "Also if the node cannot be reached; the files are removed when the node returns"
+    ),
+    purge: switchFlag(
+      "purge",
+      "Remove the files at once, so that the server cannot be undeleted; also of a deleted server, by its id"
     )
   },
-  *run({ force, ...input }) {
+  *run({ force, purge, ...input }) {
+    const [id, ...others] = input.server
+    if (purge && id !== undefined && others.length === 0 && (yield* isDeleted(id))) {
+      yield* confirm(`Remove the files of the deleted server ${id}?`, input.yes)
+      yield* ask((muster) =>
+        muster.servers.remove({ params: { server: ServerId.make(id) }, query: { purge } })
+      )
+      return yield* Console.log(`${id} is purged`)
+    }
     const targets = yield* targetsOf(input)
     if (targets.servers.length === 0) return yield* Console.error("No servers match.")
-    yield* confirmed("Delete with all files", targets, input.yes)
+    yield* confirmed(purge ? "Delete with all files, for good," : "Delete", targets, input.yes)
     yield* acted(() => "is deleted", targets, {
-      one: (server) => ask((muster) => muster.servers.remove({ params: { server }, query: { force } })),
+      one: (server) =>
+        ask((muster) => muster.servers.remove({ params: { server }, query: { force, purge } })),
       many: (selector) =>
-        ask((muster) => muster.servers.removeMany({ payload: { selector, ...(force ? { force } : {}) } }))
+        ask((muster) =>
+          muster.servers.removeMany({
+            payload: { selector, ...(force ? { force } : {}), ...(purge ? { purge } : {}) }
+          })
+        )
     })
+  }
+})
+
+export const undelete = command("undelete", {
+  description:
+    "Give a deleted server back, offline, with its files, and with its ports where they are free. `muster servers list --deleted` has the servers that can be undeleted.",
+  short: "Give a deleted server back",
+  examples: {
+    "muster servers list --deleted": "What can be undeleted, and until when",
+    "muster servers undelete survival-1": "A deleted server by its id, the beginning of it, or its last name"
+  },
+  input: { server: serverArgument },
+  *run({ server }) {
+    const deleted = yield* serversOf({ deleted: true, q: server, include: "name" })
+    const { id } = yield* only("deleted server", server, deleted, ({ name }) => name ?? "")
+    const { allocations } = yield* ask((muster) => muster.servers.undelete({ params: { server: id } }))
+    yield* Console.log(`${id} is back at ${allocations.default.ip}:${allocations.default.port}, offline`)
   }
 })
 
@@ -189,6 +230,7 @@ export const servers = group("servers", {
     pause,
     unpause,
     remove,
+    undelete,
     logs,
     console_,
     send,

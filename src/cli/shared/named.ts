@@ -27,12 +27,23 @@ const LISTED = 10
 
 const isWhole = <A extends object>(item: A | string): item is A => typeof item !== "string"
 
+/** The commands that list objects. */
+const lists = {
+  server: "servers list",
+  "deleted server": "servers list --deleted",
+  node: "nodes list",
+  key: "keys list",
+  "SSH key": "keys ssh list",
+  schedule: "schedules list",
+  backup: "backups list"
+} as const
+
 /**
  * Returns the only object with this id, else name, else beginning of the id.
  * @error CommandError none (not found), or several (refused)
  */
 export const only = <A extends { readonly id: string }>(
-  what: "server" | "node" | "key" | "SSH key" | "schedule" | "backup",
+  what: keyof typeof lists,
   text: string,
   all: ReadonlyArray<A>,
   nameOf: (item: A) => string
@@ -45,7 +56,7 @@ export const only = <A extends { readonly id: string }>(
     return Effect.fail(
       new CommandError({
         status: "notFound",
-        message: `${what} not found: ${text}. \`muster ${what === "SSH key" ? "keys ssh" : `${what}s`} list\` shows all ${what}s.`
+        message: `${what} not found: ${text}. \`muster ${lists[what]}\` shows all ${what}s.`
       })
     )
   }

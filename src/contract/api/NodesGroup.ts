@@ -82,14 +82,21 @@ export class NodesGroup extends HttpApiGroup.make("nodes")
 const ServiceInfo = Schema.Struct({
   ...SystemInfo.fields,
   /** Only with `include=sftp`; null if SFTP is off. */
-  sftp: Schema.optionalKey(Schema.NullOr(SftpAddress))
+  sftp: Schema.optionalKey(Schema.NullOr(SftpAddress)),
+  /** Only with `include=keep_deleted`; 0: deleted servers are not kept. */
+  keep_deleted_seconds: Schema.optionalKey(Schema.Finite)
 }).annotate({ identifier: "ServiceInfo" })
 
 /** Version and host of the service (spec 1.1), its settings and its log. */
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
     HttpApiEndpoint.get("info", "/system", {
-      query: { include: names(["sftp"], "`sftp`: adds where users reach SFTP, and its host key.") },
+      query: {
+        include: names(
+          ["sftp", "keep_deleted"],
+          "`sftp`: adds where users reach SFTP, and its host key. `keep_deleted`: adds `keep_deleted_seconds`, for how long deleted servers can be undeleted."
+        )
+      },
       success: ServiceInfo.annotate({ examples: [systemExample] })
     }).annotateMerge(route("Version of the service and its host", { right: "read" })),
     HttpApiEndpoint.get("settings", "/system/settings", {

@@ -153,7 +153,12 @@ export const BulkPower = Schema.Struct({ selector: Selector, ...power }).annotat
 
 export const BulkRemoval = Schema.Struct({
   selector: Selector,
-  force: optionalInput(Schema.Boolean)
+  force: optionalInput(Schema.Boolean),
+  purge: optionalInput(
+    Schema.Boolean.annotate({
+      description: "`true`: the files are removed at once, and no undelete is possible."
+    })
+  )
 }).annotate({ identifier: "BulkRemoval" })
 
 export const CommandsRequest = Schema.Struct({
@@ -171,7 +176,14 @@ const IdempotencyKey = Schema.String.check(
 export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
     HttpApiEndpoint.get("list", "/servers", {
-      query: { ids_only: trueOrNot("`true`: ids only; anything else: whole servers."), include, ...filters },
+      query: {
+        ids_only: trueOrNot("`true`: ids only; anything else: whole servers."),
+        deleted: flag(
+          "`true`: the deleted servers whose files are kept, newest deletion first, with `deleted_at` and `purge_at`; at most 1,000."
+        ),
+        include,
+        ...filters
+      },
       success: Schema.Union([Schema.Array(ServerBody), Schema.Array(ServerId)]),
       error: InvalidRequest
     }).annotateMerge(route("List servers; with ids_only=true their ids only", { right: "read" })),
@@ -261,13 +273,28 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     ),
     HttpApiEndpoint.delete("remove", "/servers/:server", {
       params,
-      query: { force: flag("`true`: even when the node cannot be reached; default `false`.") },
+      query: {
+        force: flag("`true`: even when the node cannot be reached; default `false`."),
+        purge: flag(
+          "`true`: the files are removed at once, also those of a deleted server that are kept; default `false`."
+        )
+      },
       success: HttpApiSchema.Empty(200),
       error: nodeErrors
     }).annotateMerge(
       route("Delete a server; force=true even when its node cannot be reached", {
         right: "delete",
         audited: "server.delete"
+      })
+    ),
+    HttpApiEndpoint.post("undelete", "/servers/:server/undelete", {
+      params,
+      success: ServerBody.pipe(HttpApiSchema.status(202)),
+      error: [...nodeErrors, Forbidden]
+    }).annotateMerge(
+      route("Give a deleted server back, offline, with its files and its ports where they are free", {
+        right: "delete",
+        audited: "server.undelete"
       })
     ),
     HttpApiEndpoint.post("power", "/servers/:server/power", {

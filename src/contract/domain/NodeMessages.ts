@@ -30,6 +30,8 @@ export const ServerSpec = Schema.Struct({
    */
   defined_at: Schema.optionalKey(Schema.Int),
   reinstall: Schema.optionalKey(Schema.Literal(true)),
+  /** Only the kept files of a deleted server make it; without them, the creation is refused. */
+  restore: Schema.optionalKey(Schema.Literal(true)),
   /** The time of its creation, RFC 3339: of several servers that wait for their start, the oldest comes first. */
   created_at: Schema.optionalKey(Schema.String),
   /** The caller whose stop holds; see {@link RunReport}. */
@@ -128,7 +130,9 @@ export const Registration = Schema.Struct({
   runtimes: Schema.Array(RuntimeKind).check(Schema.isMaxLength(MAX_RUNTIMES)),
   system: HostInfo,
   heartbeat_seconds: Schema.optionalKey(NodeShare),
-  servers: Schema.Array(DaemonServer).check(Schema.isMaxLength(MAX_SERVERS))
+  servers: Schema.Array(DaemonServer).check(Schema.isMaxLength(MAX_SERVERS)),
+  /** Deleted servers whose files the node keeps. */
+  kept: Schema.optionalKey(Schema.Array(ServerKey).check(Schema.isMaxLength(MAX_SERVERS)))
 }).annotate({ identifier: "Registration" })
 export type Registration = typeof Registration.Type
 
@@ -142,13 +146,15 @@ export type UnknownServer = typeof UnknownServer.Type
 
 /**
  * The answer to a registration; `token` is for calls to the daemon. The daemon ends `unknown` servers, as after a
- * restore, but keeps saved files, and starts no `stopped` server by itself.
+ * restore, but keeps saved files, starts no `stopped` server by itself, and keeps the files of servers to `keep`,
+ * which were deleted while it was away.
  */
 export const RegistrationAnswer = Schema.Struct({
   token: Schema.String,
   delete: Schema.Array(ServerId),
   unknown: Schema.optionalKey(Schema.Array(UnknownServer)),
-  stopped: Schema.optionalKey(Schema.Array(ServerId))
+  stopped: Schema.optionalKey(Schema.Array(ServerId)),
+  keep: Schema.optionalKey(Schema.Array(ServerId))
 }).annotate({ identifier: "RegistrationAnswer" })
 export type RegistrationAnswer = typeof RegistrationAnswer.Type
 

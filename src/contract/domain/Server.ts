@@ -93,7 +93,13 @@ export const Server = Schema.Struct({
   ),
   updated_at: Schema.optionalKey(TimeText),
   created_at: Schema.optionalKey(TimeText),
-  stats: Schema.optionalKey(Schema.NullOr(ServerStats))
+  stats: Schema.optionalKey(Schema.NullOr(ServerStats)),
+  deleted_at: Schema.optionalKey(
+    TimeText.annotate({ description: "Of a deleted server: the time of its deletion." })
+  ),
+  purge_at: Schema.optionalKey(
+    TimeText.annotate({ description: "Of a deleted server: the time at which its files are removed." })
+  )
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type
 

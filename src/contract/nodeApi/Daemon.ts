@@ -52,9 +52,12 @@ export interface Daemon {
   find(id: ServerId): Effect.Effect<DaemonServer, DaemonError>
   /**
    * Ends the process and removes the files; idempotent. `moved`: after a migration, files that {@link hold} did not
-   * hand over are kept aside.
+   * hand over are kept aside. `kept`: the files stay until `create` restores them or a removal without it.
    */
-  remove(id: ServerId, options?: { readonly moved: boolean }): Effect.Effect<void, DaemonError>
+  remove(
+    id: ServerId,
+    options?: { readonly moved?: boolean; readonly kept?: boolean }
+  ): Effect.Effect<void, DaemonError>
   /**
    * Returns once the action is accepted, with the sequence of the newest unacknowledged report, if any. `wait_seconds`
    * is the time until the kill, `by` the caller, whose stop holds until the next start.

@@ -61,10 +61,15 @@ export class DaemonGroup extends HttpApiGroup.make("daemon")
     }).annotateMerge(route("State of one server on the daemon")),
     HttpApiEndpoint.delete("remove", "/servers/:id", {
       params,
-      query: { moved: flag("Whether the server is on another node.") },
+      query: {
+        moved: flag("Whether the server is on another node."),
+        kept: flag("Whether the files are kept for an undelete.")
+      },
       success: HttpApiSchema.Empty(200)
     }).annotateMerge(
-      route("End a server and remove its files; moved=true: it is on another node; an unknown id is no error")
+      route(
+        "End a server and remove its files; moved=true: it is on another node; kept=true: its files are kept; an unknown id is no error"
+      )
     ),
     HttpApiEndpoint.post("power", "/servers/:id/power", {
       params,

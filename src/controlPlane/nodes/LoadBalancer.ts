@@ -73,12 +73,12 @@ const AVOIDED = "10 minutes"
 const placingOn =
   (fleet: FleetState, choice: ReturnType<typeof makePlacementChoice>) =>
   (request: PlacementRequest): Result.Result<Placement, NotFound | Unavailable> => {
-    const { server_id, blueprint_id, node_id, limits } = request
+    const { server_id, blueprint_id, like, node_id, limits } = request
     fleet.release(server_id)
     const need = needOf(request)
     return Result.flatMap(choice.choose(node_id, need), (node) => {
       const server = { server_id, blueprint_id, load: loadOf(limits) }
-      const allocations = fleet.reserve(node, server, need.ports)
+      const allocations = fleet.reserve(node, server, need.ports, like)
       return allocations === undefined
         ? Result.fail(Unavailable.nodeFull(node.id, "Its ports are taken"))
         : Result.succeed({ node_id: node.id, allocations })
@@ -161,6 +161,8 @@ export class LoadBalancer extends Context.Service<LoadBalancer>()("muster/nodes/
       /** Returns why the rows refuse a placement: other replicas took the capacity, or the node changed. */
       whyNot: choice.whyNot,
       avoidPorts,
+      /** Returns the disk of a node that no server has reserved, in bytes; unlimited if the node is unknown. */
+      freeDisk: (id: NodeId) => Effect.sync(() => choice.freeDisk(id)),
       /** Releases a reservation with a taken port, and avoids the next ones. */
       releaseAndAvoidPorts: (server_id: ReservationId) =>
         Effect.andThen(

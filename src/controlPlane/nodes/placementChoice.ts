@@ -218,5 +218,12 @@ export const makePlacementChoice = (fleet: FleetState, options: LoadBalancerOpti
     return short === undefined ? undefined : `the node is without ${short.needed}`
   }
 
-  return { choose, preview, whyNot }
+  const freeDisk = (id: NodeId): number => {
+    const node = fleet.get(id)
+    return node?.record === undefined
+      ? Number.POSITIVE_INFINITY
+      : freeOf(node.record.capacity, node.committed, options).disk_bytes
+  }
+
+  return { choose, freeDisk, preview, whyNot }
 }

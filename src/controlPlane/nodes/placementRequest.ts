@@ -1,3 +1,4 @@
+import type { Allocations } from "../../contract/domain/Allocation.ts"
 import type { PlacementRule } from "../../contract/domain/Blueprint.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import {
@@ -24,6 +25,8 @@ export interface PlacementRequest {
   readonly except?: ReadonlyArray<NodeId>
   /** The node that a migrating server leaves: excluded, and no reason of a refusal. */
   readonly from?: NodeId
+  /** The ports that the server gets where they are free. */
+  readonly like?: Allocations
   /** Whether the caller repeats a refused request, which is counted once. */
   readonly isRetry?: boolean
 }

@@ -82,15 +82,29 @@ export interface ServiceInspection {
   readonly log: Effect.Effect<ReadonlyArray<string>>
 }
 
-/** `GET /api/system` (spec 1.1), and the settings and the log of this replica. */
-export const SystemHandlers = (system: SystemInfo, { log, settings }: ServiceInspection) =>
+/**
+ * `GET /api/system` (spec 1.1), and the settings and the log of this replica.
+ * @param keepDeleted the time for which deleted servers are kept, in ms
+ */
+export const SystemHandlers = (
+  system: SystemInfo,
+  { log, settings }: ServiceInspection,
+  keepDeleted: number
+) =>
   handlersOf(
     ApplicationApi,
     "system",
     Effect.fn(function* (handlers) {
       const { included } = yield* SftpListener
       return handlers.handleAll({
-        info: ({ query, request }) => Effect.sync(() => ({ ...system, ...included(query, request) })),
+        info: ({ query, request }) =>
+          Effect.sync(() => ({
+            ...system,
+            ...included(query, request),
+            ...(query.include?.split(",").includes("keep_deleted") === true
+              ? { keep_deleted_seconds: keepDeleted / 1000 }
+              : {})
+          })),
         settings: () => Effect.succeed(settings),
         log: () => log
       })

@@ -22,6 +22,7 @@ import { pageAfter } from "../http/requestUrl.ts"
 import { requireRight, rightOfPower } from "../http/rights.ts"
 import { CurrentSlsRequest, slsPhase } from "../http/sls.ts"
 import { makeCreate, runOverrides } from "./createHttp.ts"
+import { KeptServers } from "./kept/KeptServers.ts"
 import { linePage, logPage, newestLines, parseInclude } from "./list/listQuery.ts"
 import { type Include, includeOf, plain } from "./list/summary.ts"
 import { makeLists, respondWithFields } from "./listHttp.ts"
@@ -125,6 +126,7 @@ export const ServersHandlers = handlersOf(
   ApplicationApi,
   "servers",
   Effect.fn(function* (handlers) {
+    const kept = yield* KeptServers
     const servers = yield* ServerManager
     const bulk = yield* makeBulk
     const { making } = yield* LargeAnswers
@@ -170,9 +172,20 @@ export const ServersHandlers = handlersOf(
             checkPower(action),
             answered(bulk(selector, (id) => servers.power(id, action, wait_seconds)))
           ),
-        removeMany: ({ payload: { force = false, selector } }) =>
-          answered(bulk(selector, (id) => servers.remove(id, { force }))),
-        remove: ({ params, query }) => servers.remove(params.server, { force: query.force === true }),
+        removeMany: ({ payload: { force = false, purge = false, selector } }) =>
+          answered(bulk(selector, (id) => servers.remove(id, { force, purge }))),
+        remove: Effect.fnUntraced(function* ({
+          params: { server },
+          query: { force = false, purge = false }
+        }) {
+          yield* Effect.catchTag(servers.remove(server, { force, purge }), "NotFound", (error) =>
+            purge ? kept.purge(server) : Effect.fail(error)
+          )
+        }),
+        undelete: Effect.fnUntraced(function* ({ params }) {
+          yield* requireRight("create")
+          return yield* kept.undelete(params.server)
+        }),
         power: ({ params, payload: { action, wait_seconds } }) =>
           Effect.andThen(checkPower(action), servers.power(params.server, action, wait_seconds)),
         status: ({ params }) => Effect.map(servers.status(params.server), (status) => ({ status })),

@@ -7,10 +7,13 @@ import { LiveFeed } from "../events/LiveFeed.ts"
 import { ServerSummaries } from "../events/ServerSummaries.ts"
 import { currentRestriction, ServerAccess } from "../http/Principal.ts"
 import { DeletedServerRepo } from "../store/repos/DeletedServerRepo.ts"
+import { KeptServerRepo } from "../store/repos/KeptServerRepo.ts"
 import { Store } from "../store/Store.ts"
 import { ServerExpiry } from "./controllers/Expiry.ts"
 import { NodeReconciler } from "./controllers/NodeReconciler.ts"
 import { Provisioner } from "./controllers/Provisioner.ts"
+import { KeptServers } from "./kept/KeptServers.ts"
+import { KeptServerPurges } from "./kept/purging.ts"
 import { InstallProgresses } from "./list/InstallProgresses.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { NodeDrainer } from "./migrations/NodeDrainer.ts"
@@ -29,6 +32,7 @@ const ServerAccessLayer = Layer.effect(
   Effect.gen(function* () {
     const deleted = yield* DeletedServerRepo
     const index = yield* ServerIndex
+    const kept = yield* KeptServerRepo
     const store = yield* Store
 
     const ends = Effect.fnUntraced(function* (id: ServerId) {
@@ -47,7 +51,9 @@ const ServerAccessLayer = Layer.effect(
       mayRead: Effect.fnUntraced(function* (id) {
         const restriction = yield* currentRestriction
         if (restriction === undefined) return true
-        return Option.isSome(yield* index.lookUpWithin(id, restriction))
+        if (Option.isSome(yield* index.lookUpWithin(id, restriction))) return true
+        const found = Option.getOrUndefined(yield* store.read(kept.find(id)))
+        return found !== undefined && admits(restriction, found.record)
       }),
       explained: Effect.fnUntraced(function* (text, error) {
         const restriction = yield* currentRestriction
@@ -101,6 +107,7 @@ export const layerServers = Layer.mergeAll(
   ControlPlaneLive,
   NodeDrainer,
   ServerExpiry,
+  KeptServerPurges,
   Rollouts.layer,
   RolloutRunner,
   ServerAccessLayer,
@@ -109,6 +116,7 @@ export const layerServers = Layer.mergeAll(
 ).pipe(
   Layer.provideMerge(NodeGateway.layer),
   Layer.provideMerge(NodeReconciler.layer),
+  Layer.provideMerge(KeptServers.layer),
   Layer.provideMerge(ServerManager.layer),
   Layer.provideMerge(Provisioner.layer),
   Layer.provideMerge(ServerLifecycle.layer),

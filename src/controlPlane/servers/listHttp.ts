@@ -1,4 +1,5 @@
 import { Effect, Iterable } from "effect"
+import { HttpServerResponse } from "effect/http"
 import type { ServersRequest } from "../../contract/api/ServersGroup.ts"
 import { RecentMap } from "../../shared/work/RecentMap.ts"
 import { inSlices } from "../../shared/work/slices.ts"
@@ -7,6 +8,7 @@ import { type JsonBody, JsonWriter } from "../http/JsonWriter.ts"
 import { LargeAnswers } from "../http/LargeAnswers.ts"
 import { currentRestriction } from "../http/Principal.ts"
 import { linkOf } from "../http/requestUrl.ts"
+import { KeptServers } from "./kept/KeptServers.ts"
 import { type ListRequest, parseInclude, parseListQuery } from "./list/listQuery.ts"
 import { LONGEST_WHOLE } from "./list/ServerIndex.ts"
 import { has } from "./list/summary.ts"
@@ -42,6 +44,7 @@ export const respondWithFields = (
 
 /** The lists of servers (spec 3.6) and of their figures. */
 export const makeLists = Effect.gen(function* () {
+  const kept = yield* KeptServers
   const servers = yield* ServerManager
   const { making } = yield* LargeAnswers
   const recent = new RecentMap<string, { readonly body: JsonBody; readonly next: string | undefined }>(RECENT)
@@ -55,8 +58,20 @@ export const makeLists = Effect.gen(function* () {
     return yield* bytes <= SHORT_BYTES ? list : making(bytes)(list)
   })
 
+  const listDeleted = Effect.fnUntraced(function* (
+    asked: ListRequest,
+    include: string | undefined,
+    url: string,
+    ids_only = false
+  ) {
+    const { next, servers } = yield* kept.list(asked, parseInclude(include))
+    const body = ids_only ? servers.map(({ id }) => id) : servers
+    return HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
+  })
+
   const list = Effect.fnUntraced(function* ({ query, request }: ServersRequest<"list">) {
     const asked = yield* parseListQuery(query)
+    if (query.deleted === true) return yield* listDeleted(asked, query.include, request.url, query.ids_only)
     const what = query.ids_only === true ? "ids" : parseInclude(query.include)
     const within = yield* currentRestriction
     // Before the selection, as a list may show later changes than its version.

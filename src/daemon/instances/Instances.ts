@@ -2,33 +2,35 @@
  * The servers of this node. Imports every other folder of the daemon. Read first: this file, `instanceChanges.ts` (on a
  * server), `instanceRun.ts` (its process), `instanceWork.ts` (its files).
  */
-import { join } from "node:path"
-import { Clock, Context, Deferred, Effect, FiberSet, Layer, Option, Semaphore } from "effect"
+import { Clock, Context, Deferred, Effect, FiberSet, Layer, Semaphore } from "effect"
 import { type ServerId, serverIdPattern } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
-import { type TracePlace, tracePlace } from "../../shared/observability/trace.ts"
+import type { TracePlace } from "../../shared/observability/trace.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
-import { makeFolder, PASSAGE, removeTree } from "../disk/fsio.ts"
+import { makeFolder } from "../disk/fsio.ts"
 import { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { FileSources } from "../files/sources.ts"
 import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
-import { createInstanceFile, type InstanceFile, WaitingWrites } from "../state/InstanceFile.ts"
-import { daemonServer, newestDefinition } from "../state/InstanceState.ts"
+import { type InstanceFile, WaitingWrites } from "../state/InstanceFile.ts"
+import { daemonServer } from "../state/InstanceState.ts"
 import type { Uplink } from "../uplink/uplink.ts"
 import { watchDisks, watchReserve } from "./diskWatch.ts"
 import { Instance, type InstanceOptions } from "./Instance.ts"
+import { makeCreation } from "./instanceCreation.ts"
 import {
   type Entry,
   isAside,
   makeFolderRemovals,
   makeInstanceRemoval,
   RecentRemovals,
+  type RemovalOptions,
   readServers,
   stop
 } from "./instanceRemoval.ts"
+import { makeKeptServers } from "./keptServers.ts"
 import { besideServers, makeOrphanedServers } from "./orphanedServers.ts"
 import { refusals } from "./refusals.ts"
 import { makeStartQueue } from "./StartQueue.ts"
@@ -64,31 +66,12 @@ const notFound = (id: ServerId) =>
     detail: `server not found: ${id}`,
     hint: "Ask the control plane which node has the server."
   })
-const recentlyRemoved = (id: ServerId) =>
-  new DaemonRefused({
-    status: 409,
-    detail: `server was removed: ${id}`,
-    hint: "Check whether the server still exists."
-  })
 const notAnId = (id: string) =>
   new DaemonRefused({
     status: 422,
     detail: `not a server id: ${id}`,
     hint: "Use twelve characters a-z and 0-9, the first a letter."
   })
-
-/** Returns a new server's uid, if it would be a plain process now. Else its installation gets one or fails. */
-const initialUid = Effect.fnUntraced(function* (
-  runtime: Runtime["Service"],
-  { arrival, definition, id }: ServerSpec
-) {
-  const kind = yield* Effect.option(runtime.kindFor(definition))
-  if (kind._tag === "None" || kind.value !== "process") return undefined
-  const user = runtime.userFor(definition, { server: id })
-  // A server that arrives stays on its node until there is a uid.
-  if (arrival !== undefined) return (yield* user)?.uid
-  return Option.getOrUndefined(yield* Effect.option(user))?.uid
-})
 
 /** Reserves the uids of servers, and those of the folders of former ones. */
 const reserveUids = Effect.fnUntraced(function* (
@@ -142,6 +125,20 @@ const stopAll = (instances: ReadonlyArray<Instance>) =>
     discard: true
   })
 
+interface RemovalParts extends Omit<RemovalOptions, "folderRemovals" | "kept"> {
+  readonly collect: Installer["Service"]["collect"]
+  readonly runtime: Runtime["Service"]
+}
+
+/** Continues the removals of an earlier process, and reads the deleted servers that are kept. */
+const makeRemovals = Effect.fnUntraced(function* (serversDir: string, parts: RemovalParts) {
+  const { collect, files, orphans, runtime } = parts
+  const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
+  const beginRemoval = folderRemovals.begin
+  const kept = yield* makeKeptServers({ beginRemoval, files, orphans, runtime, serversDir })
+  return { folderRemovals, kept, remove: makeInstanceRemoval({ ...parts, folderRemovals, kept }) }
+})
+
 /** Opens the servers on disk, continues their processes and work, and kills processes of unknown servers. */
 const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
   const { diskCheckSeconds: seconds = 30, diskReserve: reserve = DISK_RESERVE, serversDir } = options
@@ -194,6 +191,7 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
     files.register(folder, spec)
     const instance = new Instance(file, folder, instanceOptions, place)
     entries.set(spec.id, { instance, ended: false, removed: undefined })
+    return instance
   }
 
   yield* Effect.orDie(makeFolder(serversDir))
@@ -201,17 +199,9 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
   const found = yield* readServers(serversDir, files)
   yield* reserveUids(options, found, runtime)
   const { collect } = installer
-  const folderRemovals = yield* makeFolderRemovals({ serversDir, files, runtime, collect })
-  const remove = makeInstanceRemoval({
-    entries,
-    files,
-    folderRemovals,
-    locks,
-    now,
-    orphans,
-    parent,
-    refused: diskRefused,
-    removals
+  const { folderRemovals, kept, remove } = yield* makeRemovals(serversDir, {
+    ...{ collect, entries, files, locks, now, orphans, parent, removals, runtime },
+    refused: diskRefused
   })
   yield* killUnknown(runtime, new Set(found.map(({ id }) => id)))
   for (const server of found) open(server.folder, server.file)
@@ -219,34 +209,24 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
   yield* collect
   yield* Effect.forkScoped(watchDisks({ files, instances: all, seconds }))
   const { dataDir } = options.sources
-  yield* Effect.forkScoped(watchReserve({ dataDir, files, reserve, instances: all, seconds }))
-
-  const make = Effect.fnUntraced(function* (spec: ServerSpec) {
-    const folder = join(serversDir, spec.id)
-    const uid = yield* initialUid(runtime, spec)
-    // A user of its own passes through the folder.
-    const file = yield* makeFolder(folder, uid === undefined ? undefined : PASSAGE).pipe(
-      Effect.andThen(createInstanceFile(folder, spec, uid)),
-      Effect.onError(() => Effect.andThen(Effect.ignore(removeTree(folder)), runtime.users.release(spec.id)))
-    )
-    open(folder, file, yield* tracePlace)
-    removals.forget(spec.id)
-    return file.get()
+  const freeKept = kept.free({
+    isBusy: folderRemovals.isBusy,
+    locks,
+    onFreed: Effect.sync(() => void fork(Effect.flatMap(Deferred.await(uplink), (link) => link.register)))
   })
+  yield* Effect.forkScoped(watchReserve({ dataDir, files, freeKept, reserve, instances: all, seconds }))
 
-  const makeOrDefine = (spec: ServerSpec) =>
-    Effect.suspend(() => {
-      const existing = entries.get(spec.id)?.instance
-      if (existing !== undefined) {
-        const { file } = existing
-        const isLater = (spec.defined_at ?? 0) > newestDefinition(file.get())
-        return Effect.map(isLater ? existing.define(spec) : Effect.void, () => file.get())
-      }
-      if (removals.covers(spec, now())) return Effect.fail(recentlyRemoved(spec.id))
-      return Effect.mapError(make(spec), (error) =>
-        error._tag === "IoError" ? diskRefused(error) : ofNode(error)
-      )
-    })
+  const makeOrDefine = makeCreation({
+    diskRefused,
+    kept,
+    now,
+    ofNode,
+    open,
+    find: (id) => entries.get(id)?.instance,
+    removals,
+    runtime,
+    serversDir
+  })
 
   return {
     list: () => all().map(({ file }) => daemonServer(file.get())),
@@ -254,6 +234,9 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
       const entry = entries.get(id)
       return entry === undefined || entry.removed !== undefined ? yield* notFound(id) : entry.instance
     }),
+    /** The deleted servers whose files this node keeps, oldest deletion first. */
+    kept: kept.ids,
+    isKept: kept.has,
     arrivalOf: (id: ServerId) => entries.get(id)?.instance.file.get().spec.arrival,
     /** Creates a server, or gives it a later definition. A creation sent before a recent removal is refused. */
     create: Effect.fn("Instances.create")(function* (spec: ServerSpec) {
@@ -267,7 +250,10 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
       }
       return daemonServer(yield* locks.withLock(spec.id)(makeOrDefine(spec)).pipe(Effect.uninterruptible))
     }),
-    /** Removes a server, its files in the background. A `departure` stops it first and keeps saved files. */
+    /**
+     * Removes a server, its files in the background. A `departure` stops it first and moves saved files to the orphaned
+     * servers; `kept` keeps them until a creation or another removal.
+     */
     remove,
     connect: (link: Uplink) => Effect.asVoid(Deferred.succeed(uplink, link)),
     /** Starts the servers that were up when the node ended, except those that are gone or that a caller has stopped. */

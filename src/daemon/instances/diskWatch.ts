@@ -112,12 +112,18 @@ export interface DiskReserveOptions extends DiskWatchOptions {
   readonly dataDir: string
   /** The reserve in bytes, at most a twentieth of the disk, or 0 for none. */
   readonly reserve: number
+  /** Begins to remove files of deleted servers; false if there are none. */
+  readonly freeKept: Effect.Effect<boolean, IoError>
 }
 
-/** Stops the servers that write most while the disk has less free space than the reserve; never ends. */
+/**
+ * Removes the files of deleted servers, then stops the servers that write most, while the disk has less free space than
+ * the reserve; never ends.
+ */
 export const watchReserve = Effect.fnUntraced(function* ({
   dataDir,
   files,
+  freeKept,
   instances,
   reserve: wanted,
   seconds
@@ -184,6 +190,7 @@ export const watchReserve = Effect.fnUntraced(function* ({
       if ((yield* elapsedMillis) - before.at >= seconds * 1000) before = yield* sample(free)
       return
     }
+    if ((yield* freeKept) && free > reserve / 2) return
     const fell = before.free - free
     if (fell < 0) before = { ...before, free }
     if (fell < reserve / STEP) return

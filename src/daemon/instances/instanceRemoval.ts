@@ -30,6 +30,7 @@ import { runProgram } from "../host/runTool.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
 import { openInstanceFile } from "../state/InstanceFile.ts"
 import type { Instance } from "./Instance.ts"
+import { isKeptFolder, type KeptServers } from "./keptServers.ts"
 import { type Departure, hasFiles, isKept, type makeOrphanedServers } from "./orphanedServers.ts"
 import { OWNERSHIP_FILES } from "./serverUser.ts"
 
@@ -39,7 +40,8 @@ const CORRUPT = ".corrupt-"
 const removedName = (serverId: ServerId): string => `${REMOVED}${serverId}-${randomUUID()}`
 const isRemoved = (name: string): boolean => name.startsWith(REMOVED)
 /** Whether a folder next to the servers has files of a former server. */
-export const isAside = (name: string): boolean => isRemoved(name) || name.startsWith(CORRUPT)
+export const isAside = (name: string): boolean =>
+  isRemoved(name) || isKeptFolder(name) || name.startsWith(CORRUPT)
 
 type Files = InstanceFiles["Service"]
 
@@ -152,13 +154,15 @@ export const makeFolderRemovals = Effect.fnUntraced(function* (options: FolderRe
 
   return {
     /** Renames a server's folder, durably, and starts its removal. Requires that nothing is mounted in it. */
-    begin: Effect.fnUntraced(function* (serverId: ServerId, folder: string) {
+    begin: Effect.fnUntraced(function* (serverId: ServerId, folder: string, user: string = serverId) {
       const removed = join(serversDir, removedName(serverId))
       yield* files.moveAside(folder, removed)
-      yield* runtime.users.rename(serverId, removed)
+      yield* runtime.users.rename(user, removed)
       queue.add(removed)
       yield* syncFolder(serversDir)
-    })
+    }),
+    /** Whether files are being removed. */
+    isBusy: (): boolean => queue.size() > 0
   }
 })
 
@@ -231,6 +235,7 @@ export interface RemovalOptions {
   readonly entries: Map<ServerId, Entry>
   readonly files: InstanceFiles["Service"]
   readonly folderRemovals: Effect.Success<ReturnType<typeof makeFolderRemovals>>
+  readonly kept: KeptServers
   readonly locks: KeyedLock<ServerId>
   readonly now: () => number
   readonly orphans: ReturnType<typeof makeOrphanedServers>
@@ -240,10 +245,11 @@ export interface RemovalOptions {
 }
 
 export const makeInstanceRemoval = (options: RemovalOptions) => {
-  const { entries, files, folderRemovals, locks, now, orphans, parent, refused, removals } = options
+  const { entries, files, folderRemovals, kept, locks, now, orphans, parent, refused, removals } = options
 
-  const moveAway = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
+  const moveAway = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure | "kept") {
     const { file, folder } = entry.instance
+    if (departure === "kept") return yield* kept.keep(id, folder)
     if (departure !== undefined && isKept(file.get(), departure)) {
       // Files that cannot be read are kept as well.
       const found = yield* Effect.orElseSucceed(hasFiles(folder), () => true)
@@ -255,8 +261,12 @@ export const makeInstanceRemoval = (options: RemovalOptions) => {
     yield* folderRemovals.begin(id, folder)
   })
 
-  const removeEntry = Effect.fnUntraced(function* (id: ServerId, entry: Entry, departure?: Departure) {
-    if (departure !== undefined && !entry.ended) {
+  const removeEntry = Effect.fnUntraced(function* (
+    id: ServerId,
+    entry: Entry,
+    departure?: Departure | "kept"
+  ) {
+    if (departure !== undefined && departure !== "kept" && !entry.ended) {
       // The control plane must not receive further reports.
       yield* entry.instance.stopReports
       yield* Effect.interruptible(stop(entry.instance))
@@ -272,12 +282,17 @@ export const makeInstanceRemoval = (options: RemovalOptions) => {
     removals.add(id, now(), { sequence, arrival: spec.arrival })
   })
 
-  return Effect.fn("Instances.remove")(function* (id: ServerId, departure?: Departure) {
+  /** Removes the files of a server that was deleted before, unless they are to be kept. */
+  const removeKept = (id: ServerId, departure?: Departure | "kept") =>
+    departure === "kept" || !kept.has(id) ? Effect.void : Effect.mapError(kept.remove(id, departure), refused)
+
+  return Effect.fn("Instances.remove")(function* (id: ServerId, departure?: Departure | "kept") {
     // Under the lock: waits for a creation in progress.
-    const find = Effect.sync(() => {
+    const find = Effect.gen(function* () {
       const found = entries.get(id)
-      if (found === undefined) removals.add(id, now())
-      return found
+      if (found !== undefined) return found
+      if (departure !== "kept" || !kept.has(id)) removals.add(id, now())
+      yield* removeKept(id, departure)
     })
     const entry = entries.get(id) ?? (yield* locks.withLock(id)(find))
     if (entry === undefined) return
@@ -292,6 +307,8 @@ export const makeInstanceRemoval = (options: RemovalOptions) => {
       Effect.uninterruptible
     )
     // Forked: a stop may take longer than the caller waits, and continues without the caller.
-    yield* departure === undefined ? work : Effect.flatMap(Effect.forkIn(work, parent), Fiber.join)
+    yield* departure === undefined || departure === "kept"
+      ? work
+      : Effect.flatMap(Effect.forkIn(work, parent), Fiber.join)
   })
 }

@@ -203,6 +203,12 @@ export const createInstanceFile = Effect.fnUntraced(function* (
   return new InstanceFile(folder, state)
 })
 
+/** Changes the state of a server that is not open. @error IoError | SchemaError nothing is changed */
+export const rewriteInstanceFile = Effect.fnUntraced(function* (folder: string, change: Change) {
+  const state = yield* decode(yield* readText(join(folder, fileName)))
+  yield* write(folder, change(state), writeAtomic)
+})
+
 /** Reads the state of a server. @error IoError | SchemaError the file is missing or invalid */
 export const openInstanceFile = Effect.fnUntraced(function* (folder: string) {
   const state = yield* decode(yield* readText(join(folder, fileName)))

@@ -101,6 +101,23 @@ export const newInstanceState = (
   reports: []
 })
 
+/** Returns the state of a deleted server that its node gives back: offline, with the ports of `spec`. */
+export const restoredState = (state: InstanceState, spec: ServerSpec): InstanceState => {
+  const { backoff: _, held: __, ports_asked: ___, problem: ____, waiting: _____, ...rest } = state
+  return {
+    ...rest,
+    spec: { ...state.spec, allocations: spec.allocations },
+    status: state.work === "none" ? "offline" : "installing",
+    intent: null,
+    run: null,
+    start_again: false,
+    restarts: [],
+    sequence: Math.max(state.sequence, spec.last_sequence ?? 0),
+    // They are about the time before the deletion.
+    reports: []
+  }
+}
+
 export type ReportBody =
   | { readonly type: "status"; readonly status: ServerStatus; readonly transient: boolean }
   | { readonly type: "install-status"; readonly install: InstallState }

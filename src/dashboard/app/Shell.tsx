@@ -32,7 +32,7 @@ const ConnectionState = (): View => {
 }
 
 const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArray<string>]> = [
-  ["Servers", listAddress, "servers", ["servers", "server", "new"]],
+  ["Servers", listAddress, "servers", ["servers", "server", "deleted", "new"]],
   ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
   ["Rollouts", () => addressOf.rollouts, "layers", ["rollouts"]],
   ["Schedules", () => addressOf.schedules, "clock", ["schedules"]],

@@ -2,7 +2,17 @@
 import { signal } from "@preact/signals"
 
 /** Pages whose address has no parts. */
-const plain = ["nodes", "rollouts", "schedules", "keys", "quotas", "webhooks", "settings", "new"] as const
+const plain = [
+  "nodes",
+  "deleted",
+  "rollouts",
+  "schedules",
+  "keys",
+  "quotas",
+  "webhooks",
+  "settings",
+  "new"
+] as const
 
 /** The part of the page of a server: its tab and, of the tab Files, a path. The paths of folders end with a slash. */
 export interface Place {
@@ -49,6 +59,7 @@ export const route = signal<Route>(routeOf(location))
 export const titles = {
   servers: "Servers",
   nodes: "Nodes",
+  deleted: "Deleted servers",
   rollouts: "Rollouts",
   schedules: "Schedules",
   events: "Events",
@@ -118,6 +129,7 @@ export const addressOf = {
   files: (id: string, path: string, line?: number): string =>
     `${BASE}/servers/${encodeURIComponent(id)}#files${path.split("/").map(encodeURIComponent).join("/")}${line === undefined ? "" : `?line=${line}`}`,
   nodes: `${BASE}/nodes`,
+  deleted: `${BASE}/deleted`,
   rollouts: `${BASE}/rollouts`,
   schedules: `${BASE}/schedules`,
   keys: `${BASE}/keys`,

@@ -41,6 +41,21 @@ export const whole = (minimum: number, maximum: number) => ({
   }
 })
 
+const UNITS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+const LONGEST_LIFETIME = 3650 * UNITS.d
+
+/** A time such as `12h`, in ms; 0: none. */
+export const lifetime = {
+  may: "0, or a time such as 90m, 12h or 7d, at most 3650d",
+  read: (value: string) => {
+    if (value === "0") return 0
+    const [, digits = "", unit = ""] = /^([1-9]\d{0,8})([smhd])$/.exec(value) ?? []
+    const millis = Object.entries(UNITS).find(([name]) => name === unit)?.[1]
+    const parsed = millis === undefined ? Number.NaN : Number(digits) * millis
+    return parsed <= LONGEST_LIFETIME ? parsed : undefined
+  }
+}
+
 export const portOrNone = {
   may: "unset or a port from 0 to 65535",
   read: (value: string): Option.Option<number> | undefined => {

@@ -6,6 +6,7 @@ import {
   databaseUrl,
   file,
   hostOrNone,
+  lifetime,
   networks,
   number,
   oneOf,
@@ -124,6 +125,9 @@ export const settings = {
   ),
   crashesKeep: setting("MUSTER_CRASHES_KEEP", "20", whole(1, 10_000)).means(
     "Crashes of each blueprint that are kept, with their last 200 console lines, beside the newest 5 of each server that exists. Raise it if crashes of a large fleet are examined later."
+  ),
+  keepDeleted: setting("MUSTER_KEEP_DELETED", "7d", lifetime).means(
+    "Time for which the files and the record of a deleted saved server that has run are kept, so that it can be undeleted; `0`: they are removed at once. Their node removes the oldest first if its disk is needed."
   ),
   auditKeep: setting("MUSTER_AUDIT_KEEP", "90", whole(1, 36_500)).means(
     "Days for which entries of the audit log are kept. Raise it if your rules ask for more; an entry takes about 1 KB of the database."

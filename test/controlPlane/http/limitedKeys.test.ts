@@ -68,6 +68,7 @@ const inputs: Readonly<
   "servers.upgrade": () => ({ status: 404 }),
   "servers.create": () => ({ status: 403, body: { blueprint_id: "kept" } }),
   "servers.remove": () => ({ status: 404, query: "?force=true" }),
+  "servers.undelete": () => ({ status: 404 }),
   "servers.removeMany": (id) => ({ status: 200, body: { selector: { ids: [id] } } }),
   "rollouts.create": (id) => ({ status: 404, body: { selector: { ids: [id] } } }),
   "rollouts.list": () => ({ status: 200 }),

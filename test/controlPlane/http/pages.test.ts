@@ -516,6 +516,7 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/servers/{server}/reset",
           "POST /api/servers/{server}/restore",
           "POST /api/servers/{server}/sftp",
+          "POST /api/servers/{server}/undelete",
           "POST /api/servers/{server}/upgrade",
           "POST /api/software/reload",
           "POST /api/webhooks",

@@ -83,10 +83,15 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
     { body: { drained: true } },
     { body: { drained: false } }
   ],
-  "system.info": [{}, { query: "?include=sftp" }],
+  "system.info": [{}, { query: "?include=sftp,keep_deleted" }],
   "system.settings": [{}],
   "system.log": [{}],
-  "servers.list": [{}, { query: "?ids_only=true" }, { query: "?include=status,limits,software" }],
+  "servers.list": [
+    {},
+    { query: "?ids_only=true" },
+    { query: "?include=status,limits,software" },
+    { query: "?deleted=true&include=status,name" }
+  ],
   "servers.create": [
     { body: { blueprint_id: "kept" } },
     { body: { blueprint_id: "kept", overrides: { limits: { memory_limit: 80 }, env: { A: "b" } } } }
@@ -105,6 +110,7 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "servers.upgrade": [{ body: { dry_run: true } }],
   "servers.upgrade 202": [{ body: {} }],
   "servers.powerMany": [{ body: { selector: { ids: ["nothing"] }, action: "stop" } }],
+  "servers.undelete": [{}],
   "servers.removeMany": [{ body: { selector: { ids: ["nothing"] } } }],
   "rollouts.create": [{ body: { selector: { blueprint_id: "kept" } } }],
   "rollouts.create 200": [{ query: "?dry_run=true", body: { selector: { blueprint_id: "endless" } } }],
@@ -248,6 +254,8 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
     Effect.gen(function* () {
       const api = yield* Muster
       const server = yield* running(api, "kept")
+      const deleted = yield* running(api, "kept")
+      yield* expectStatus(api, 200, "DELETE", `/api/servers/${deleted}`)
       const [node] = (yield* expectStatus(api, 200, "GET", "/api/nodes?ids_only=true")).json
       // A rollout that does not end: neither does the installation of its server.
       const installing = yield* create(api, "endless")
@@ -302,7 +310,11 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
       }
       for (const [name, { method, path, schemas, status }] of declared) {
         for (const { body, query = "", raw } of requests[name] ?? []) {
-          const target = path.replaceAll(/:(\w+)/g, (_, id) => ids[id] ?? id) + query
+          const own: Record<string, string> = {
+            ...ids,
+            ...(name === "servers.undelete" ? { server: deleted } : {})
+          }
+          const target = path.replaceAll(/:(\w+)/g, (_, id) => own[id] ?? id) + query
           const sent = raw === undefined ? (body === undefined ? {} : { body }) : { raw }
           const answer = yield* expectStatus(api, status, method, target, {
             ...sent,

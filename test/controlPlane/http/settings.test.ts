@@ -36,6 +36,7 @@ const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_OVERCOMMIT_MEMORY: ["0", "x", "1001"],
   MUSTER_OVERCOMMIT_DISK: ["NaN"],
   MUSTER_NODE_LOST_AFTER: ["0", "1.5"],
+  MUSTER_KEEP_DELETED: ["7", "0d", "1w", "3651d"],
   MUSTER_EVENTS_KEEP_HOURS: ["0", "never"],
   MUSTER_EVENTS_KEEP_COUNT: ["0", "1e6"],
   MUSTER_BODY_LIMIT: ["1023", "1MB"],

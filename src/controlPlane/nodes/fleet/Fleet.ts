@@ -83,13 +83,17 @@ export class FleetState {
     this.#drop(node)
   }
 
-  /** Reserves capacity and ports for a server in one step, or returns nothing if the ports are not free. */
+  /**
+   * Reserves capacity and ports for a server in one step, or returns nothing if the ports are not free.
+   * @param like the ports that it gets where they are free
+   */
   reserve(
     node: FleetNode,
     server: Omit<Reservation, "node_id" | "mappings">,
-    ports: number
+    ports: number,
+    like?: Allocations
   ): Allocations | undefined {
-    const allocations = node.ports.reserve(ports)
+    const allocations = (like && node.ports.reserveLike(like)) ?? node.ports.reserve(ports)
     if (allocations === undefined) return undefined
     const reservation = { ...server, node_id: node.id, mappings: allocations.mappings }
     this.#reservations.set(server.server_id, reservation)

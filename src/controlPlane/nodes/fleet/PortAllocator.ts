@@ -2,7 +2,8 @@ import {
   type Allocations,
   type NodeAllocation,
   type PortRange,
-  parsePortRanges
+  parsePortRanges,
+  withPorts
 } from "../../../contract/domain/Allocation.ts"
 
 export type PortMappings = Allocations["mappings"]
@@ -52,6 +53,32 @@ export class PortAllocator {
     const [first] = ports
     if (first === undefined) return undefined
     return { force_outgoing_ip, default: { ip, port: first }, alias, mappings: { [ip]: ports } }
+  }
+
+  /** Reserves ports where they are free, and others of their address for the rest, if there are so many. */
+  reserveLike(wanted: Allocations): Allocations | undefined {
+    let allocations = wanted
+    const held: Array<PortMappings> = []
+    for (const [ip, ports] of Object.entries(wanted.mappings)) {
+      const address = this.#address(ip)
+      const holders = this.#holdersOf(ip)
+      const isFree = (port: number) => address !== undefined && offers(address, port) && !holders.has(port)
+      const [taken, free] = [ports.filter((port) => !isFree(port)), ports.filter(isFree)]
+      this.hold({ [ip]: free })
+      held.push({ [ip]: free })
+      const others = taken.length === 0 ? [] : this.reserveMore(ip, taken.length)
+      if (others === undefined) {
+        for (const mappings of held) this.release(mappings)
+        return undefined
+      }
+      held.push({ [ip]: others })
+      allocations = withPorts(
+        allocations,
+        ip,
+        new Map(taken.map((port, at) => [port, others[at] ?? port] as const))
+      )
+    }
+    return allocations
   }
 
   /** Reserves `count` more ports of an address, if so many are free. */

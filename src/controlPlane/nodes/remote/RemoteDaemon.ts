@@ -225,7 +225,13 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
     find: (id) => safe((client) => client.get({ params: { id } })),
     remove: (id, options) =>
       safe((client) =>
-        client.remove({ params: { id }, query: options?.moved === true ? { moved: true } : {} })
+        client.remove({
+          params: { id },
+          query: {
+            ...(options?.moved === true ? { moved: true } : {}),
+            ...(options?.kept === true ? { kept: true } : {})
+          }
+        })
       ),
     power: (id, action, wait_seconds, by) =>
       once((client) =>

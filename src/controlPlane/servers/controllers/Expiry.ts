@@ -44,7 +44,7 @@ export const ServerExpiry = Layer.effectDiscard(
         }
         yield* Effect.annotateLogs(Effect.logInfo("server expired"), { server_id: id })
         yield* Effect.catchTag(
-          remove(id, { force: true, onlyIf: (row) => hasExpired(row, now) }),
+          remove(id, { force: true, purge: true, onlyIf: (row) => hasExpired(row, now) }),
           "NotFound",
           () => Effect.void
         )

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Stream } from "effect"
+import { Context, Effect, Layer, Option, Stream } from "effect"
 import { type InvalidRequest, named, type Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type {
@@ -14,6 +14,7 @@ import { type NodeChange, NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
+import { KeptServerRepo } from "../../store/repos/KeptServerRepo.ts"
 import { MigrationRepo, type Standing } from "../../store/repos/MigrationRepo.ts"
 import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -57,17 +58,21 @@ const recentRemovals = Effect.gen(function* () {
 const sortOrphans = (options: {
   readonly node_id: NodeId
   readonly listed: ReadonlyArray<ServerId>
+  /** Deleted servers whose files the node keeps. */
+  readonly kept: ReadonlyArray<ServerId>
   readonly standings: ReadonlyMap<ServerId, Standing>
   readonly removals: Effect.Success<typeof recentRemovals>
 }) => {
-  const { listed, node_id, removals, standings } = options
+  const { kept, listed, node_id, removals, standings } = options
   const deleted: Array<ServerId> = []
   const unknown: Array<UnknownServer> = []
-  for (const id of listed) {
+  // The files of a deleted server that the node keeps go only by a pending deletion.
+  const isDeleted = (id: ServerId) => removals.isDeleted(id) && !kept.includes(id)
+  for (const id of [...listed, ...kept]) {
     const standing = standings.get(id)
     const elsewhere = standing?.node_id ?? undefined
     if (standing?.kept === true) continue
-    if (elsewhere === undefined && (standing?.owed === true || removals.isDeleted(id))) deleted.push(id)
+    if (elsewhere === undefined && (standing?.owed === true || isDeleted(id))) deleted.push(id)
     else if (elsewhere === undefined) unknown.push({ id })
     else if (standing?.owed !== true && !removals.hasLeft(id, node_id))
       unknown.push({ id, node_id: elsewhere })
@@ -94,6 +99,38 @@ const REGISTRATION = "1 second"
 /** Unknown servers of one node that make it register. Its next registration names the others. */
 const MENTIONED = 10_000
 
+/**
+ * Reconciles the deleted servers of a node with its snapshot. Returns those that it must still keep, and the listed and
+ * kept ones that are not on record as kept there.
+ */
+const makeReconcileKept = Effect.gen(function* () {
+  const locks = yield* ServerLocks
+  const repo = yield* KeptServerRepo
+  const store = yield* Store
+
+  return Effect.fnUntraced(function* ({ id: node_id, kept }: Registration, listed: ReadonlyArray<ServerId>) {
+    const onRecord = new Set(yield* store.read(repo.idsOn(node_id)))
+    // Under the lock: an undelete that has the server back on its node ends first.
+    const keep = yield* Effect.filter(
+      listed.filter((id) => onRecord.has(id)),
+      (id) => locks.withLock(id)(Effect.map(store.read(repo.find(id)), Option.isSome))
+    )
+    const has = new Set([...listed, ...(kept ?? [])])
+    const gone = kept === undefined ? [] : [...onRecord].filter((id) => !has.has(id))
+    if (gone.length > 0) {
+      yield* Effect.logWarning(
+        `the node has removed the files of deleted servers: ${named(gone, NAMED)}`
+      ).pipe(Effect.annotateLogs({ node_id }))
+      yield* store.write(Effect.forEach(gone, repo.remove, { discard: true }))
+    }
+    return {
+      keep,
+      kept: (kept ?? []).filter((id) => !onRecord.has(id)),
+      live: listed.filter((id) => !keep.includes(id))
+    }
+  })
+})
+
 /** Registers nodes and reconciles the records with their snapshots. */
 const makeRegister = Effect.gen(function* () {
   const index = yield* ServerIndex
@@ -102,6 +139,7 @@ const makeRegister = Effect.gen(function* () {
   const provisioner = yield* Provisioner
   const registry = yield* NodeRegistry
   const releaseHeld = yield* makeReleaseHeld
+  const reconcileKept = yield* makeReconcileKept
   const removals = yield* recentRemovals
   const store = yield* Store
 
@@ -145,13 +183,20 @@ const makeRegister = Effect.gen(function* () {
     }
     yield* lifecycle.markForVerification(suspects)
     yield* provisioner.wakeNode(node_id)
-    const standings = yield* store.read(migrations.standings(node_id, listed))
-    const orphans = sortOrphans({ node_id, listed, standings, removals })
+    const { keep, kept, live } = yield* reconcileKept(registration, listed)
+    const standings = yield* store.read(migrations.standings(node_id, [...live, ...kept]))
+    const orphans = sortOrphans({ node_id, listed: live, kept, standings, removals })
     yield* warnOfUnknown(node_id, orphans.unknown)
     for (const { id } of orphans.unknown) isNews(node_id, registration.boot_id, id)
     // A node that has never had a server must not learn where the server is. The log names its node.
     const unknown = orphans.unknown.map(({ id }) => ({ id }))
-    return { token, delete: orphans.delete, unknown, ...(stopped.length === 0 ? {} : { stopped }) }
+    return {
+      token,
+      delete: orphans.delete,
+      unknown,
+      ...(stopped.length === 0 ? {} : { stopped }),
+      ...(keep.length === 0 ? {} : { keep })
+    }
   }, mayUseReserve)
 
   return { isNews, register }

@@ -142,7 +142,8 @@ const makeCalls = Effect.fnUntraced(function* (pending: Pending) {
       return "again"
     }),
     remove: Effect.fnUntraced(function* (record: ServerRecord) {
-      yield* call(record.node_id, (daemon) => daemon.remove(record.id))
+      const kept = yield* lifecycle.keeps(record.id)
+      yield* call(record.node_id, (daemon) => daemon.remove(record.id, kept ? { kept } : {}))
       yield* mayUseReserve(lifecycle.remove(record.id, record.node_id))
       removals.delete(record.id)
       return "done" as const

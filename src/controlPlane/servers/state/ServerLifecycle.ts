@@ -8,6 +8,7 @@ import { isUnderway } from "../../../contract/domain/Migration.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import { problemAfter } from "../../../contract/domain/Problem.ts"
 import { hasExpired, type ServerRecord } from "../../../contract/domain/Server.ts"
+import { KeepDeleted } from "../../store/repos/KeptServerRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -17,6 +18,14 @@ import { makeRecordChanges, type RecordChanges } from "./recordChanges.ts"
 import { makeRedefinitions, makeReplacePorts, settingsOf } from "./redefinitions.ts"
 import { makeAbsences, makeReportedChanges } from "./reportedChanges.ts"
 import { BY_CALLER, EXPIRED, isFinished, onInstallRefused, problems } from "./transitions.ts"
+
+export interface RemoveOptions {
+  readonly force: boolean
+  /** Whether the files go at once, also those of a server that has run. */
+  readonly purge?: boolean
+  /** A condition on the stored record. If it does not hold, the removal fails with NotFound. */
+  readonly onlyIf?: (record: ServerRecord) => boolean
+}
 
 type Refusal = Parameters<typeof problemAfter>[1]
 
@@ -115,7 +124,9 @@ const makeRequestedRuns = Effect.fnUntraced(function* ({ carryOut, change }: Rec
 
 /** The changes of settings, and the deletion. */
 const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordChanges) {
-  const { write } = yield* Store
+  const { read, write } = yield* Store
+  const keepDeleted = yield* KeepDeleted
+  const migrations = yield* MigrationRepo
   const servers = yield* ServerRepo
 
   const patch = Effect.fnUntraced(function* <E>(
@@ -137,10 +148,22 @@ const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordC
     yield* append({ topic: "server:expiring", server_id: id, payload: expires_at }, record)
   })
 
-  const beginRemoval = Effect.fnUntraced(function* (id: ServerId, onlyIf: (record: ServerRecord) => boolean) {
-    const record = Option.filter(yield* servers.lock(id), onlyIf)
-    if (Option.isSome(record)) yield* servers.setRemoving(id, true)
-    return record
+  const mayBeKept = Effect.fnUntraced(function* ({ definition, id }: ServerRecord) {
+    if (!definition.save || !(yield* servers.hasRun(id))) return false
+    // The files of a server that arrives are not complete on its node.
+    return Option.getOrUndefined(yield* migrations.find(id))?.phase !== "arriving"
+  })
+
+  const beginRemoval = Effect.fnUntraced(function* (
+    id: ServerId,
+    { onlyIf = () => true, purge = false }: Pick<RemoveOptions, "onlyIf" | "purge">
+  ) {
+    const record = Option.getOrUndefined(yield* servers.lock(id))
+    if (record === undefined || !onlyIf(record)) return undefined
+    const keeps = !purge && keepDeleted > 0 && (yield* mayBeKept(record))
+    yield* servers.setRemoving(id, true)
+    yield* servers.setKeeps(id, keeps)
+    return { record, keeps }
   })
 
   return {
@@ -156,18 +179,25 @@ const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordC
     ) => write(patch(id, settings, check)),
     /** Publishes that a server expires soon, once for each expiry. */
     announceExpiry: (record: ServerRecord) => write(announceExpiry(record)),
-    /** Records that a removal begins, so that it continues after a crash. Returns the record. */
-    beginRemoval: (id: ServerId, onlyIf: (record: ServerRecord) => boolean = () => true) =>
-      write(beginRemoval(id, onlyIf)),
+    /**
+     * Records that a removal begins, so that it continues after a crash. Returns the record, and whether its node keeps
+     * the files; nothing if there is no such server.
+     */
+    beginRemoval: (id: ServerId, options: Pick<RemoveOptions, "onlyIf" | "purge">) =>
+      write(beginRemoval(id, options)),
+    /** Whether the removal that has begun keeps the files. */
+    keeps: (id: ServerId) => read(servers.keeps(id)),
     giveUpRemoval: (id: ServerId) => write(servers.setRemoving(id, false)),
     /** Deletes the record; false if there is none. Its nodes other than `from` must delete the files. */
     remove: Effect.fnUntraced(function* (id: ServerId, from?: string) {
       const requested = (yield* CurrentAudit) !== undefined
       const now = yield* Clock.currentTimeMillis
-      const by = (record: ServerRecord) => ({
-        destroys: !requested && hasExpired(record, now) ? EXPIRED : BY_CALLER
+      const by = (keeps: boolean) => (record: ServerRecord) => ({
+        destroys: !requested && hasExpired(record, now) ? EXPIRED : BY_CALLER,
+        keeps
       })
-      return (yield* write(change(id, by, from))) !== undefined
+      const removed = Effect.flatMap(servers.keeps(id), (keeps) => change(id, by(keeps), from))
+      return (yield* write(removed)) !== undefined
     })
   }
 })

@@ -136,7 +136,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     const transaction = yield* Transaction
     const add = (change: Change) => transaction.append(change, record)
     const server_id = record.id
-    const { clearsStart, crash, destroys, details, surprising: _, transient, via, ...fields } = outcome
+    const { clearsStart, crash, destroys, details, keeps, surprising: _, transient, via, ...fields } = outcome
     const { install, problem, redefinition, restart, run, status } = fields
     if (destroys === undefined) {
       yield* turn.set(server_id, {
@@ -165,8 +165,8 @@ export const makeRecordChanges = Effect.gen(function* () {
     if (status !== undefined) yield* add({ topic: "status", server_id, payload: status })
     if (clearsStart === true) yield* add({ topic: "server:start-pending", server_id, payload: false })
     if (destroys !== undefined) {
-      if (record.node_id !== removedFrom) yield* deleteOn(record, record.node_id)
-      yield* endRecord(record, destroys)
+      if (keeps !== true && record.node_id !== removedFrom) yield* deleteOn(record, record.node_id)
+      yield* endRecord(record, destroys, keeps)
       yield* add({ topic: "deleted", server_id, payload: null })
     }
   })

@@ -9,6 +9,7 @@ import type { Crash } from "../../../contract/domain/ServerEvent.ts"
 import { AuditRepo } from "../../store/repos/AuditRepo.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { DeletedServerRepo } from "../../store/repos/DeletedServerRepo.ts"
+import { KeptServerRepo } from "../../store/repos/KeptServerRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { BY_CALLER, EXPIRED, notSaved } from "./transitions.ts"
 
@@ -52,6 +53,7 @@ export const makeEndRecord = Effect.gen(function* () {
   const audit = yield* AuditRepo
   const crashes = yield* CrashRepo
   const deleted = yield* DeletedServerRepo
+  const kept = yield* KeptServerRepo
   const servers = yield* ServerRepo
 
   const reasonOf = Effect.fnUntraced(function* (record: ServerRecord, reason: string, now: number) {
@@ -64,12 +66,13 @@ export const makeEndRecord = Effect.gen(function* () {
     return crash === undefined ? reason : notSaved(`crashed: ${crash.reason}`)
   })
 
-  return Effect.fnUntraced(function* (record: ServerRecord, given: string) {
+  return Effect.fnUntraced(function* (record: ServerRecord, given: string, keeps = false) {
     const { id, name } = record
     const now = yield* Clock.currentTimeMillis
     const reason = yield* reasonOf(record, given, now)
     yield* crashes.keepFacts(id, record)
     yield* deleted.add(record, { deleted_at: now, reason })
+    if (keeps) yield* kept.add(record, now)
     if (reason !== BY_CALLER) {
       yield* audit.put([
         auditRecord({

@@ -1,12 +1,11 @@
 import { Effect, Option } from "effect"
 import { DatabaseFull, NotFound, Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
-import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
 import { makeNodeErrors, makeRefuseBusy, type NodeCallError } from "./nodeCalls.ts"
-import { ServerLifecycle } from "./ServerLifecycle.ts"
+import { type RemoveOptions, ServerLifecycle } from "./ServerLifecycle.ts"
 import { ServerLocks } from "./ServerLocks.ts"
 
 const continuesLater = Effect.mapError((error: Unavailable) =>
@@ -23,14 +22,8 @@ const mayBeForced = Effect.mapError((error: NodeCallError) =>
     : error
 )
 
-export interface RemoveOptions {
-  readonly force: boolean
-  /** A condition on the stored record. If it does not hold, the removal fails with NotFound. */
-  readonly onlyIf?: (record: ServerRecord) => boolean
-}
-
 /**
- * Removes a server on its node, then its record and ports in one write. The {@link Provisioner} continues a recorded
+ * Removes a server on its node, then its record and ports in one write; its node may keep the files (spec 3.19). The {@link Provisioner} continues a recorded
  * removal after a crash. `force` deletes the record despite a failed call.
  */
 export const makeRemove = Effect.gen(function* () {
@@ -44,10 +37,11 @@ export const makeRemove = Effect.gen(function* () {
   const remove = Effect.fnUntraced(function* (id: ServerId, options: RemoveOptions) {
     if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
     if (!options.force) yield* refuseBusy(id)
-    const record = Option.getOrUndefined(yield* lifecycle.beginRemoval(id, options.onlyIf))
-    if (record === undefined) return yield* Effect.fail(NotFound.server(id))
+    const begun = yield* lifecycle.beginRemoval(id, options)
+    if (begun === undefined) return yield* Effect.fail(NotFound.server(id))
+    const { keeps, record } = begun
     const from = yield* daemons.of(record.node_id).pipe(
-      Effect.flatMap((daemon) => daemon.remove(id)),
+      Effect.flatMap((daemon) => daemon.remove(id, keeps ? { kept: true } : {})),
       Effect.as(record.node_id),
       Effect.catch((error) =>
         options.force

@@ -40,6 +40,8 @@ export interface Transition {
   readonly redefinition?: Redefinition
   /** Why the record is deleted. */
   readonly destroys?: string
+  /** Whether its node keeps the files. Only with `destroys`. */
+  readonly keeps?: boolean
   /** The change of status is not in the transition table. It is logged, and still applies. */
   readonly surprising?: true
 }

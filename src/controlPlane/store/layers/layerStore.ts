@@ -8,6 +8,7 @@ import { CapacityRepo } from "../repos/CapacityRepo.ts"
 import { CrashRepo } from "../repos/CrashRepo.ts"
 import { DeletedServerRepo } from "../repos/DeletedServerRepo.ts"
 import { IdempotencyRepo } from "../repos/IdempotencyRepo.ts"
+import { KeptServerRepo } from "../repos/KeptServerRepo.ts"
 import { KeyRepo } from "../repos/KeyRepo.ts"
 import { MigrationRepo } from "../repos/MigrationRepo.ts"
 import { NodeRepo } from "../repos/NodeRepo.ts"
@@ -36,6 +37,7 @@ export const layerRepositories = Layer.mergeAll(
   ServerRepo.layer,
   CrashRepo.layer,
   DeletedServerRepo.layer,
+  KeptServerRepo.layer,
   MigrationRepo.layer,
   CapacityRepo.layer,
   NodeRepo.layer,

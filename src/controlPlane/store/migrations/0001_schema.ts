@@ -29,7 +29,8 @@ const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     created_by ${id},
     created_at TEXT NOT NULL,
     updated_at TEXT NOT NULL,
-    trace TEXT
+    trace TEXT,
+    has_run INTEGER NOT NULL DEFAULT 0
   )`
   yield* sql`CREATE INDEX servers_by_creator ON servers (created_by) WHERE created_by IS NOT NULL`
   yield* sql`CREATE INDEX servers_by_definition ON servers (definition_hash)`
@@ -52,12 +53,15 @@ const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     PRIMARY KEY (server_id, node_id)
   )`
   yield* sql`CREATE INDEX reservations_by_node ON reservations (node_id, blueprint_id, memory_bytes, disk_bytes)`
-  // Servers whose removal has begun, and servers whose nodes must be asked whether they still have them.
-  for (const table of ["removals", "suspects"]) {
-    yield* sql`CREATE TABLE ${sql(table)} (
-      server_id ${id} PRIMARY KEY NOT NULL REFERENCES servers (id) ON DELETE CASCADE
-    )`
-  }
+  // Servers whose removal has begun; keeps: whether their files are kept.
+  yield* sql`CREATE TABLE removals (
+    server_id ${id} PRIMARY KEY NOT NULL REFERENCES servers (id) ON DELETE CASCADE,
+    keeps INTEGER NOT NULL DEFAULT 0
+  )`
+  // Servers whose nodes must be asked whether they still have them.
+  yield* sql`CREATE TABLE suspects (
+    server_id ${id} PRIMARY KEY NOT NULL REFERENCES servers (id) ON DELETE CASCADE
+  )`
   yield* sql`CREATE TABLE migrations (
     server_id ${id} PRIMARY KEY NOT NULL REFERENCES servers (id) ON DELETE CASCADE,
     from_node TEXT NOT NULL,
@@ -74,6 +78,18 @@ const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     node_id TEXT NOT NULL,
     PRIMARY KEY (server_id, node_id)
   )`
+  // Deleted servers whose files are kept. record: the whole record at the deletion.
+  yield* sql`CREATE TABLE kept_servers (
+    id ${id} PRIMARY KEY NOT NULL,
+    node_id ${id} NOT NULL,
+    record TEXT NOT NULL,
+    disk_bytes ${big} NOT NULL,
+    deleted_at ${big} NOT NULL,
+    purge_at ${big} NOT NULL
+  )`
+  yield* sql`CREATE INDEX kept_servers_by_time ON kept_servers (deleted_at, id)`
+  yield* sql`CREATE INDEX kept_servers_by_purge ON kept_servers (purge_at)`
+  yield* sql`CREATE INDEX kept_servers_by_node ON kept_servers (node_id, deleted_at)`
   yield* sql`CREATE TABLE deleted_servers (
     id ${id} PRIMARY KEY NOT NULL,
     name ${id},

@@ -36,6 +36,8 @@ export class DeletedServerRepo extends Context.Service<DeletedServerRepo>()(
         // The server of a restored database may end once more.
         yield* upsertRows(sql, "deleted_servers", "id", [row])
       }),
+      /** Forgets the end of a server that is undeleted. */
+      remove: (id: ServerId) => write(sql`DELETE FROM deleted_servers WHERE id = ${id}`),
       /** Returns the deleted servers with this id or name, newest first. */
       named: (text: string) =>
         readDeleted(

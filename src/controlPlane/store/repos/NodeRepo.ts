@@ -99,6 +99,7 @@ export class NodeRepo extends Context.Service<NodeRepo>()("muster/store/NodeRepo
       if (held !== undefined && held.servers > 0) return held.servers
       yield* sql`DELETE FROM nodes WHERE id = ${id}`
       yield* sql`DELETE FROM node_heartbeats WHERE node_id = ${id}`
+      yield* sql`DELETE FROM kept_servers WHERE node_id = ${id}`
       const freed = yield* sql`UPDATE api_keys SET node_id = NULL WHERE node_id = ${id} RETURNING id`
       if (freed.length > 0) yield* keysChanged(sql)
       return 0

@@ -199,6 +199,19 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
       ...updates(sql),
       /** Records whether the removal of a server has begun, for a continuation after a crash. */
       setRemoving: removals.set,
+      /** Records whether a removal that has begun keeps the files. */
+      setKeeps: (id: ServerId, keeps: boolean) =>
+        write(sql`UPDATE removals SET keeps = ${keeps ? 1 : 0} WHERE server_id = ${id}`),
+      /** Whether a removal that has begun keeps the files. */
+      keeps: (id: ServerId) =>
+        Effect.map(
+          sql`SELECT server_id FROM removals WHERE server_id = ${id} AND keeps = 1`,
+          (rows) => rows.length > 0
+        ),
+      /** Whether a server was ever up. */
+      hasRun: (id: ServerId) =>
+        Effect.map(sql`SELECT id FROM servers WHERE id = ${id} AND has_run = 1`, (rows) => rows.length > 0),
+      setHasRun: (id: ServerId) => write(sql`UPDATE servers SET has_run = 1 WHERE id = ${id}`),
       isRemoving: (id: ServerId): Write<boolean> =>
         Effect.map(sql`SELECT server_id FROM removals WHERE server_id = ${id}`, (rows) => rows.length > 0),
       removing: removals.all,

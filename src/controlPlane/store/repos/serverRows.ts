@@ -9,6 +9,7 @@ import { Problem } from "../../../contract/domain/Problem.ts"
 import { RestartState, RunState } from "../../../contract/domain/RunRule.ts"
 import { Redefinition, ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
+import { isUp } from "../../../contract/domain/ServerStatus.ts"
 import { insertRows, type UpdatedRow, updateRows } from "../sql/insertRows.ts"
 import { allocationsColumn, installColumn } from "../sql/plainColumns.ts"
 import { IntColumn, JsonColumn, writeRow } from "../sql/rows.ts"
@@ -215,10 +216,12 @@ const encodeFields = Effect.fnUntraced(function* ({
   restart,
   run,
   start_pending,
+  status,
   ...same
 }: ServerFields) {
   return {
     ...same,
+    ...(status === undefined ? {} : { status, ...(isUp(status) ? { has_run: 1 } : {}) }),
     ...(install === undefined ? {} : { install: yield* encodeInstall(install) }),
     ...(redefinition === undefined ? {} : { redefinition: yield* encodeRedefinition(redefinition) }),
     ...(restart === undefined ? {} : { restart: yield* encodeRestart(restart) }),

@@ -14,6 +14,7 @@ import { act, power, remove } from "../../state/actions.ts"
 import { listAddress } from "../../state/filter.ts"
 import { go } from "../../state/router.ts"
 import { titleOf } from "../../state/rows.ts"
+import { KeptFor } from "../servers/DeletedPage.tsx"
 
 interface Choice {
   readonly action: Power
@@ -94,14 +95,14 @@ const ConfirmDeletion = ({ server }: { readonly server: Server }): View => {
   return (
     <Dialog title={`Delete ${name}?`}>
       <p>
-        {"This destroys the server "}
+        {"This deletes the server "}
         <strong>{name}</strong>
         {" ("}
         <code>{server.id}</code>
-        {") with its files, its worlds and its console, and frees its address "}
-        <code>{`${server.allocations.default.ip}:${server.allocations.default.port}`}</code>. It cannot be
-        undone.
+        {") and frees its address "}
+        <code>{`${server.allocations.default.ip}:${server.allocations.default.port}`}</code>.
       </p>
+      <KeptFor />
       {isUp && <p class="problem">{`The server is ${server.status}; its players lose their connection.`}</p>}
       {checkField("Also if its node cannot be reached", isForced, () => setForced(!isForced))}
       {dialogActions(

@@ -16,6 +16,7 @@ import { titleOf } from "../../state/rows.ts"
 import { isCut, isLoaded, MOST, membership, rows } from "../../state/servers.ts"
 import { NodeStrip } from "../NodesPage.tsx"
 import { showNewRollout } from "../rollouts/newRollout.tsx"
+import { KeptFor } from "./DeletedPage.tsx"
 import { ServerTable } from "./ServerTable.tsx"
 import { Toolbar } from "./Toolbar.tsx"
 
@@ -31,10 +32,10 @@ const ConfirmDeletion = ({ ids }: { readonly ids: ReadonlyArray<string> }): View
   return (
     <Dialog title={`Delete ${counted(ids.length, "server")}?`}>
       <p>
-        {"Their files, worlds and consoles are destroyed, and their addresses become free. "}
-        {up > 0 && <strong>{`${up} of them ${up === 1 ? "is" : "are"} up and will be stopped. `}</strong>}This
-        cannot be undone.
+        {"Their addresses become free. "}
+        {up > 0 && <strong>{`${up} of them ${up === 1 ? "is" : "are"} up and will be stopped. `}</strong>}
       </p>
+      <KeptFor />
       <ul class="doomed" tabIndex={0} aria-label="Servers that are deleted">
         {found.slice(0, NAMED).map((row) => (
           <li key={row.id}>

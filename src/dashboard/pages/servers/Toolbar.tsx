@@ -13,7 +13,7 @@ import {
   setFilter
 } from "../../state/filter.ts"
 import { active, listed, tallies } from "../../state/listed.ts"
-import { addressOf, go } from "../../state/router.ts"
+import { addressOf, follow, go } from "../../state/router.ts"
 import { membership, rows } from "../../state/servers.ts"
 
 const statuses: ReadonlyArray<Filter["status"]> = [
@@ -88,6 +88,9 @@ export const Toolbar = (): View => {
           ])}
         </select>
         <div class="grow" />
+        <a class="link" href={addressOf.deleted} onClick={follow}>
+          Deleted
+        </a>
         {action({
           text: "New server",
           icon: "plus",

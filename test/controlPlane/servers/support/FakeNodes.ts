@@ -108,6 +108,7 @@ export class FakeNodes {
     this.held.clear()
     return LoadBalancer.of({
       place: (request) => Effect.suspend(() => Effect.fromResult(this.#place(request, this.held))),
+      freeDisk: () => Effect.succeed(Number.POSITIVE_INFINITY),
       rehearse: () =>
         Effect.sync(() => {
           const held = new Map(this.held)

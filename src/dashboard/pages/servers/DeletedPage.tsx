@@ -1,0 +1,98 @@
+import { request, segment, useGet, useTick } from "../../api/http.ts"
+import { whyNot } from "../../api/session.ts"
+import type { Server } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { ago, duration } from "../../dom/format.ts"
+import { confirmRemoval } from "../../parts/Dialog.tsx"
+import { action, drawReply, empty, listing, pageHead } from "../../parts/parts.tsx"
+import { tell } from "../../state/notices.ts"
+import { addressOf, go } from "../../state/router.ts"
+
+const EVERY = 10_000
+const LIST = "/api/servers?deleted=true&include=name,labels"
+
+const Row = (server: Server, onChanged: () => void): View => {
+  const { blueprint_id, deleted_at = "", id, node_name, purge_at = "" } = server
+  const name = server.name || id
+  const now = Date.now()
+  const undelete = () =>
+    tell(
+      request("POST", `/api/servers/${segment(id)}/undelete`),
+      `Undeleted: ${name}`,
+      `${name} was not undeleted`
+    ).then((ok) => (ok ? go(addressOf.server(id)) : onChanged()))
+  return (
+    <tr key={id}>
+      <th scope="row">
+        <span class="across cell-title">{name}</span>
+        <code>{id}</code>
+      </th>
+      <td>{`${blueprint_id} on ${node_name}`}</td>
+      <td>{ago(deleted_at, now)}</td>
+      <td>{`in ${duration(Math.max(0, Date.parse(purge_at) - now))}`}</td>
+      <td class="cell-actions">
+        {action({
+          text: "Undelete",
+          class: "ghost",
+          whyNot: whyNot("delete") ?? whyNot("create"),
+          onClick: () => void undelete()
+        })}
+        {action({
+          text: "Delete now…",
+          class: "ghost is-dangerous",
+          whyNot: whyNot("delete"),
+          onClick: () =>
+            confirmRemoval({
+              verb: "Delete",
+              name,
+              text: "This destroys its files and its worlds now. It cannot be undone.",
+              path: `/api/servers/${segment(id)}?purge=true`,
+              onEnded: onChanged
+            })
+        })}
+      </td>
+    </tr>
+  )
+}
+
+/** Deleted servers whose files are kept. */
+export const DeletedPage = (): View => {
+  const [tick, again] = useTick(EVERY)
+  const reply = useGet<ReadonlyArray<Server>>(LIST, tick)
+  return (
+    <div class="stack">
+      {pageHead("Deleted servers", "Saved servers that have run, until their files are removed.")}
+      {drawReply(reply, "Loading the deleted servers", (all) =>
+        all.length === 0
+          ? empty(
+              "trash",
+              "No deleted server",
+              "A saved server that has run is kept here once it is deleted."
+            )
+          : listing(
+              ["Server", "Blueprint", "Deleted", "Files removed", ""],
+              all.map((server) => Row(server, again))
+            )
+      )}
+    </div>
+  )
+}
+
+interface Kept {
+  readonly keep_deleted_seconds?: number
+}
+
+/** Says for how long the files of deleted servers are kept. */
+export const KeptFor = (): View => {
+  const reply = useGet<Kept>("/api/system?include=keep_deleted")
+  const seconds = reply?.ok === true ? (reply.body.keep_deleted_seconds ?? 0) : undefined
+  return (
+    <p class="muted">
+      {seconds === undefined
+        ? ""
+        : seconds === 0
+          ? "Deleted files are removed at once. This cannot be undone."
+          : `The files of a saved server that has run are kept for ${duration(seconds * 1000)}: “Deleted” above the list of servers has it. Other files are removed at once.`}
+    </p>
+  )
+}
