@@ -2,41 +2,18 @@ import { readdirSync, writeFileSync } from "node:fs"
 import { request } from "node:http"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Scope } from "effect"
+import { Effect } from "effect"
 import { storeOperation } from "../support/database.ts"
-import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
-import { endLeftovers } from "../support/processes.ts"
-import { startService } from "../support/Service.ts"
+import { killable } from "../support/killable.ts"
 import { expectStatus, installed } from "../support/servers.ts"
 import { archive, member } from "../support/tar.ts"
-import { temporaryFolder } from "../support/temporaryFolder.ts"
-
-const files = {
-  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
-  blueprints: { "kept.yml": blueprintFile("kept", "game") }
-}
 
 const FOLDERS = 4_000
 
 interface Progressed {
   readonly progress?: { readonly done: number }
 }
-
-/** A data folder, and starts of its service, which can be killed and started again. */
-const killable = Effect.gen(function* () {
-  const { env } = yield* definitions(files)
-  const dataDir = join(yield* temporaryFolder, "data")
-  yield* Effect.addFinalizer(() => endLeftovers(dataDir))
-  const scope = yield* Effect.scope
-  const start = Effect.gen(function* () {
-    const own = yield* Scope.fork(scope)
-    const service = yield* Scope.provide(startService({ dataDir, env }), own)
-    const kill = Effect.andThen(service.kill("SIGKILL"), Scope.close(own, Exit.void))
-    return { ...service, kill }
-  })
-  return { dataDir, start }
-})
 
 describe("spec 11.4: an operation whose service and daemon are killed", () => {
   it.live("continues after each kill, and makes every change", () =>

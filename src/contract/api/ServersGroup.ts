@@ -84,6 +84,9 @@ export const CreateServer = Schema.Struct({
     labels: Labels,
     expires_in: ExpiresIn.annotate({
       description: "Seconds after which the server is deleted; default: never."
+    }),
+    from_backup: Schema.String.annotate({
+      description: "The id of a backup whose files, overrides, labels and name the server gets."
     })
   })
 }).annotate({ identifier: "CreateServer" })

@@ -7,6 +7,7 @@ import { ExpiresIn, Labels, PrintableText } from "./Labels.ts"
 import { NodeCount, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 import { OperationProgress } from "./Operation.ts"
+import { Overrides } from "./Overrides.ts"
 import { optionalInput } from "./optionalInput.ts"
 import { nullOr } from "./units.ts"
 
@@ -68,6 +69,8 @@ export const BackupRecord = Schema.Struct({
   blueprint_id: Schema.String,
   name: Schema.NullOr(Schema.String),
   labels: Labels,
+  /** Of the server when the backup began. */
+  overrides: Schema.toType(Overrides),
   state: BackupState,
   target: BackupTargetId,
   node_id: NodeId,
@@ -85,7 +88,17 @@ export type BackupRecord = typeof BackupRecord.Type
 
 /** Returns a backup as callers see it. */
 export const shownBackup = (record: BackupRecord): Backup => {
-  const { created_by: _, expires_at, figures, finished_at, name, reason, server_name, ...same } = record
+  const {
+    created_by: _,
+    expires_at,
+    figures,
+    finished_at,
+    name,
+    overrides: __,
+    reason,
+    server_name,
+    ...same
+  } = record
   return {
     ...same,
     ...(server_name === null ? {} : { server_name }),

@@ -171,6 +171,7 @@ export const makeNewBackup = Effect.gen(function* () {
           blueprint_id,
           name: request.name ?? null,
           labels: request.labels ?? labels,
+          overrides,
           state: "queued",
           target,
           node_id: server.node_id,

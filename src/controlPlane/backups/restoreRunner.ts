@@ -1,6 +1,7 @@
 import { Effect, Option } from "effect"
 import { type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
 import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
+import { Unavailable } from "../../contract/domain/errors.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
@@ -13,6 +14,7 @@ import {
   type OperationRunner,
   type RunnerError
 } from "../operations/OperationRunners.ts"
+import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { BackupTargets, callIn } from "./BackupTargets.ts"
@@ -37,9 +39,20 @@ const taskOf = ({ figures, id, node_id, target }: BackupRecord, server: ServerRe
 /** Returns the runner of `backup.restore`: the backup of the present files first, then the restore, then a start (spec 12.5). */
 export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBackup) {
   const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
   const repo = yield* BackupRepo
   const store = yield* Store
   const targets = yield* BackupTargets
+
+  /** A server that was made for a backup is installed before; the leader tries again until then. */
+  const awaitInstalled = Effect.fnUntraced(function* ({ id }: ServerRecord) {
+    const install = index.get(id)?.install
+    if (install?.phase === "failed")
+      return yield* new OperationFailed({
+        reason: "the server cannot be installed; reinstall it, and restore the backup again"
+      })
+    if (install?.phase !== "ready") return yield* new Unavailable({ detail: "the server is being installed" })
+  })
 
   const backupOf = Effect.fnUntraced(function* (id: string) {
     const backup = Option.getOrUndefined(yield* store.read(repo.find(id)))
@@ -108,6 +121,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   const runner: OperationRunner = {
     run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
       const { backup, request, work } = yield* callOf(operation, server)
+      yield* awaitInstalled(server)
       if (work.safety !== null)
         yield* create.run({ operation_id: operation.id, task: work.safety }, server, report)
       yield* restore(backup, server, request, report)

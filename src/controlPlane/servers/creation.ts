@@ -21,6 +21,7 @@ import type { PlacementRequest } from "../nodes/placementRequest.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
 import { Store } from "../store/Store.ts"
+import { makeFromBackup, restoreOf } from "./fromBackup.ts"
 import { ANSWER_LIFETIME, makeInsert } from "./insertion.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { plain, summaryOf } from "./list/summary.ts"
@@ -41,6 +42,8 @@ export interface CreateRequest {
   readonly labels?: Labels
   /** Seconds. */
   readonly expires_in?: number
+  /** The backup whose files the server gets before its first start. */
+  readonly from_backup?: string
   readonly idempotency?: { readonly key: string; readonly body_hash: string }
 }
 
@@ -115,9 +118,11 @@ const checkCaller = Effect.fnUntraced(function* ({ blueprint_id, labels = {} }: 
 const makePlan = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
   const blueprints = yield* BlueprintStore
+  const fromBackup = yield* makeFromBackup
   const prepare = yield* makePreparation
 
-  return Effect.fn("ServerManager.plan")(function* (request: CreateRequest) {
+  return Effect.fn("ServerManager.plan")(function* (given: CreateRequest) {
+    const request = yield* fromBackup(given)
     yield* checkCaller(request)
     const { definition, placement } = yield* prepare(request, serverId(idBytes(16)))
     const { candidates, chosen, warnings } = yield* balancer.preview(placement)
@@ -174,7 +179,8 @@ const makeCreateNew = Effect.gen(function* () {
           phase: "pending",
           steps: beginStep(beginStep([], "place", created_at), "commit", placed_at)
         },
-        start_pending: request.start,
+        // The restore starts the server at its end.
+        start_pending: request.start && request.from_backup === undefined,
         last_sequence: 0,
         created_at,
         updated_at: created_at,
@@ -191,7 +197,15 @@ const makeCreateNew = Effect.gen(function* () {
         placement,
         idempotency: request.idempotency,
         quotas: caller?.quotas ?? [],
-        audited: yield* CurrentAudit
+        audited: yield* CurrentAudit,
+        restore:
+          request.from_backup === undefined
+            ? undefined
+            : restoreOf(id, request.from_backup, {
+                created_at,
+                created_by: caller?.key_id ?? null,
+                start: request.start
+              })
       }).pipe(
         (write) => index.creating(record, write),
         inSpan("commit"),
@@ -246,8 +260,10 @@ export const makeCreation = Effect.gen(function* () {
   const blueprints = yield* BlueprintStore
   const priority = yield* CreationPriority
   const createOnce = yield* makeCreateOnce
+  const fromBackup = yield* makeFromBackup
 
-  const create = Effect.fnUntraced(function* (given: CreateRequest) {
+  const create = Effect.fnUntraced(function* (asked: CreateRequest) {
+    const given = yield* fromBackup(asked)
     yield* checkCaller(given)
     const start =
       given.start ??
@@ -264,7 +280,7 @@ export const makeCreation = Effect.gen(function* () {
      * Returns once the record is durable and its ports are reserved. `body` is the JSON of the summary, `start`
      * whether the server starts once installed.
      *
-     * @error NotFound       unknown blueprint or node
+     * @error NotFound       unknown blueprint, node or backup
      * @error InvalidRequest overrides that are not possible
      * @error Conflict       the idempotency key came with another body
      * @error Forbidden      the key is limited to other servers, or its quota is used up

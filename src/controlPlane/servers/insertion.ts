@@ -2,11 +2,13 @@ import { Clock, Effect } from "effect"
 import type { AuditedRequest } from "../../contract/domain/AuditedRequest.ts"
 import type { Forbidden } from "../../contract/domain/errors.ts"
 import { finishSteps } from "../../contract/domain/InstallState.ts"
+import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import type { PlacementRequest } from "../nodes/placementRequest.ts"
 import { CapacityRepo } from "../store/repos/CapacityRepo.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
+import { OperationRepo } from "../store/repos/OperationRepo.ts"
 import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
@@ -22,6 +24,8 @@ export interface Placed extends QuotaClaim {
   readonly placement: PlacementRequest
   readonly idempotency: { readonly key: string; readonly body_hash: string } | undefined
   readonly audited: AuditedRequest | undefined
+  /** The operation that gives the server the files of a backup. */
+  readonly restore: OperationRecord | undefined
 }
 
 /** Returns the record with its last step before the node has the server. */
@@ -85,6 +89,7 @@ export const makeInsert = Effect.gen(function* () {
   const decide = yield* makeDecide
   const idempotency = yield* IdempotencyRepo
   const index = yield* ServerIndex
+  const operations = yield* OperationRepo
   const servers = yield* ServerRepo
   const store = yield* Store
 
@@ -117,10 +122,11 @@ export const makeInsert = Effect.gen(function* () {
         isCreated ? { id: creation.record.id, name: creation.record.name ?? undefined } : { id: null }
       )
     }
-    for (const { record } of created) {
+    for (const { record, restore } of created) {
       const { id: server_id } = record
       yield* transaction.append({ topic: "server:created", server_id, payload: null }, record)
       yield* transaction.append({ topic: "status", server_id, payload: record.status }, record)
+      if (restore !== undefined) yield* operations.insert(restore, record)
     }
     return creations.flatMap((creation) => insertions.get(creation) ?? [])
   })

@@ -2,7 +2,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import type { Muster } from "../../support/Muster.ts"
 import { becomes, expectStatus } from "../../support/servers.ts"
-import { Far, places, scene } from "./support/files.ts"
+import { Far, filesOf, places, scene } from "./support/files.ts"
 import { assertError, options, service } from "./support/http.ts"
 import { keyed } from "./support/keyed.ts"
 
@@ -12,6 +12,9 @@ const waiting = (api: Api) => ({ authorization: `Bearer ${api.key}`, prefer: "wa
 
 const backupsOf = (api: Api, server: string) =>
   Effect.map(expectStatus(api, 200, "GET", `/api/servers/${server}/backups`), ({ json }) => json)
+
+const servers = (api: Api) =>
+  Effect.map(expectStatus(api, 200, "GET", "/api/servers?ids_only=true"), ({ json }) => [json])
 
 /** Makes a backup and returns its id. */
 const backedUp = Effect.fnUntraced(function* (api: Api, server: string, body: object = {}) {
@@ -79,6 +82,60 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         assert.strictEqual((yield* other.files.get("/world/level.dat")).text, noise)
         assert.strictEqual((yield* other.files.get("/own.txt")).status, 404)
       })
+    )
+
+    it.effect.each([
+      ["embedded", "far"],
+      ["remote", "near"]
+    ] as const)("spec 12.7: a deleted server of the %s node comes back on the %s one", ([from, to]) =>
+      Effect.gen(function* () {
+        const { api, files, id } = yield* scene(from)
+        const body = { name: "lobby", labels: { team: "a" }, overrides: { limits: { memory_limit: 77 } } }
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body })
+        yield* becomes(api, id, "offline")
+        yield* files.put("/world/level.dat", "level")
+        yield* files.put("/plugins/own.yml", "own")
+        const backup_id = yield* backedUp(api, id)
+        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+        const nodes = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+        const node = nodes.find(({ name }: { readonly name: string }) => (name === "far") === (to === "far"))
+        const { json: made } = yield* expectStatus(api, 202, "POST", "/api/servers", {
+          body: { blueprint_id: "kept", from_backup: backup_id, node_id: node.id, start: true }
+        })
+        assert.notStrictEqual(made.id, id)
+        yield* becomes(api, made.id, "running")
+        const path = `/api/servers/${made.id}?include=name,labels,limits`
+        const { labels, limits, name } = (yield* expectStatus(api, 200, "GET", path)).json
+        assert.deepStrictEqual([name, labels, limits.memory_limit], ["lobby", { team: "a" }, 77])
+        const again = filesOf(api, made.id)
+        assert.strictEqual((yield* again.get("/world/level.dat")).text, "level")
+        assert.strictEqual((yield* again.get("/plugins/own.yml")).text, "own")
+      })
+    )
+
+    it.effect(
+      "spec 12.7: from_backup needs the right restore and a backup that is done, and creates nothing else",
+      () =>
+        Effect.gen(function* () {
+          const { api, id: server } = yield* scene("embedded")
+          const backup_id = yield* backedUp(api, server)
+          const body = { blueprint_id: "kept", from_backup: backup_id }
+          const keeper = yield* keyed("Operator", { allow: ["create", "backups"] })
+          assertError(yield* keeper.request("POST", "/api/servers", { body }), 403)
+          const foreign = yield* keyed("Operator", { allow: ["create", "restore"], labels: { team: "none" } })
+          assertError(
+            yield* foreign.request("POST", "/api/servers", { body: { ...body, labels: { team: "none" } } }),
+            404,
+            `backup not found: ${backup_id}`
+          )
+          const [before] = yield* servers(api)
+          assertError(
+            yield* api.request("POST", "/api/servers", { body: { ...body, from_backup: "none" } }),
+            404,
+            "backup not found: none"
+          )
+          assert.deepStrictEqual([(yield* servers(api))[0]], [before])
+        })
     )
 
     it.effect("the right restore is needed, and a backup that the key sees", () =>

@@ -9,6 +9,7 @@ import {
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../../contract/domain/Operation.ts"
+import { Overrides } from "../../../contract/domain/Overrides.ts"
 import { jsonNumber } from "../sql/dialect.ts"
 import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
@@ -16,6 +17,7 @@ import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
 const BackupRow = Schema.Struct({
   ...BackupRecord.fields,
   labels: JsonColumn(Labels),
+  overrides: JsonColumn(Schema.toType(Overrides)),
   figures: Schema.NullOr(JsonColumn(BackupFigures)),
   pinned: BooleanColumn
 })

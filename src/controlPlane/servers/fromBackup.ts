@@ -1,0 +1,78 @@
+import { Effect, Option } from "effect"
+import type { RestoreWork } from "../../contract/domain/Backup.ts"
+import { Conflict, NotFound } from "../../contract/domain/errors.ts"
+import { type ServerId, serverId } from "../../contract/domain/Id.ts"
+import { idBytes } from "../../contract/domain/idBytes.ts"
+import { admits } from "../../contract/domain/Key.ts"
+import type { OperationRecord } from "../../contract/domain/Operation.ts"
+import { currentRestriction } from "../http/Principal.ts"
+import { checkRightFor } from "../http/rights.ts"
+import { BackupRepo } from "../store/repos/BackupRepo.ts"
+import { Store } from "../store/Store.ts"
+import type { CreateRequest } from "./creation.ts"
+import { ServerIndex } from "./list/ServerIndex.ts"
+
+/**
+ * Returns a function that adds to a creation what its backup has of the server, where the request says nothing
+ * (spec 12.7).
+ * @error Forbidden the key may not restore
+ * @error NotFound  there is no such backup, or the key does not see it
+ * @error Conflict  the backup is not done
+ */
+export const makeFromBackup = Effect.gen(function* () {
+  const index = yield* ServerIndex
+  const repo = yield* BackupRepo
+  const store = yield* Store
+  return Effect.fnUntraced(function* (request: CreateRequest) {
+    const { from_backup } = request
+    if (from_backup === undefined) return request
+    yield* checkRightFor("from_backup", "restore")
+    const within = yield* currentRestriction
+    const backup = Option.getOrUndefined(yield* store.read(repo.find(from_backup)))
+    const facts = backup === undefined ? undefined : index.get(backup.server_id)
+    const isSeen = within === undefined || (facts !== undefined && admits(within, facts))
+    if (backup === undefined || !isSeen) return yield* NotFound.backup(from_backup)
+    if (backup.state !== "done") {
+      return yield* new Conflict({
+        detail: `backup is ${backup.state}: ${from_backup}`,
+        hint: "Choose a backup that is done."
+      })
+    }
+    const name = request.name ?? backup.server_name ?? undefined
+    return {
+      ...request,
+      overrides: { ...backup.overrides, ...request.overrides },
+      labels: request.labels ?? backup.labels,
+      ...(name === undefined ? {} : { name })
+    } satisfies CreateRequest
+  })
+})
+
+interface Begin {
+  readonly created_at: string
+  /** Id of the key that creates the server. */
+  readonly created_by: string | null
+  readonly start: boolean
+}
+
+/** Returns the operation that restores the backup once the server is installed, and then starts it. */
+export const restoreOf = (
+  server_id: ServerId,
+  backup_id: string,
+  { created_at, created_by, start }: Begin
+): OperationRecord => {
+  const request: RestoreWork = { backup_id, safety: null, start }
+  return {
+    id: serverId(idBytes(16)),
+    kind: "backup.restore",
+    server_id,
+    state: "queued",
+    request,
+    progress: null,
+    reason: null,
+    cancelling: null,
+    created_by,
+    created_at,
+    finished_at: null
+  }
+}
