@@ -1,6 +1,6 @@
 /** Makes the pictures of the README from a real run, with the demo servers: `node scripts/pictures.ts`. */
 import { execFileSync } from "node:child_process"
-import { mkdirSync } from "node:fs"
+import { mkdirSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Effect } from "effect"
@@ -9,6 +9,7 @@ import { escapeHtml } from "../src/controlPlane/pages/html.ts"
 import { chromium } from "../test/support/browser.ts"
 import { startService } from "../test/support/Service.ts"
 import { commands, create, expectStatus } from "../test/support/servers.ts"
+import { temporaryFolder } from "../test/support/temporaryFolder.ts"
 
 const folder = resolve(import.meta.dirname, "../docs/images")
 const size = { width: 1280, height: 760 }
@@ -52,6 +53,44 @@ pre { margin: 0; padding: 18px 22px; border-radius: 10px; background: #16181c; c
 
 const take = (page: Page, name: string) =>
   step(() => page.screenshot({ path: join(folder, name), animations: "disabled" }))
+
+/** Makes a picture of uploads: one that a load of the page has ended, and two that are paused. */
+const takeUploads = Effect.fnUntraced(function* (page: Page, address: string) {
+  const worlds = yield* temporaryFolder
+  const made = ["world.zip", "world_nether.zip", "world_the_end.zip"].map((name, index) => {
+    const file = join(worlds, name)
+    writeFileSync(file, Buffer.alloc((24 + 7 * index) * 2 ** 20))
+    return file
+  })
+  const [world = "", ...others] = made
+  const send = (files: ReadonlyArray<string>) =>
+    step(() => page.locator('input[type="file"][multiple]').setInputFiles([...files]))
+  const pauseOnceSent = Effect.fnUntraced(function* (name: string) {
+    const row = page.locator(".upload-rows li", { hasText: name }).getByText(/^(?:[3-9]\d)%$/)
+    yield* step(() => row.waitFor())
+    yield* step(() => page.getByRole("button", { name: "Pause" }).click())
+    yield* step(() => page.getByRole("button", { name: "Resume", exact: true }).waitFor())
+  })
+  const session = yield* step(() => page.context().newCDPSession(page))
+  yield* step(() => session.send("Network.enable"))
+  yield* step(() =>
+    session.send("Network.emulateNetworkConditions", {
+      offline: false,
+      latency: 0,
+      downloadThroughput: -1,
+      uploadThroughput: 6 * 2 ** 20
+    })
+  )
+  yield* step(() => page.goto(address))
+  yield* step(() => page.getByRole("link", { name: "shop.jar" }).waitFor())
+  yield* send([world])
+  yield* pauseOnceSent("world.zip")
+  yield* step(() => page.reload())
+  yield* step(() => page.getByRole("button", { name: /^Choose the file to continue/ }).waitFor())
+  yield* send(others)
+  yield* pauseOnceSent("world_nether.zip")
+  yield* take(page, "uploads.png")
+})
 
 Effect.gen(function* () {
   mkdirSync(folder, { recursive: true })
@@ -116,6 +155,7 @@ Effect.gen(function* () {
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#files/plugins/shop/config.yml`))
     yield* step(() => page.getByLabel("Contents of config.yml").getByText("currency").waitFor())
     if (scheme === "light") yield* take(page, "files.png")
+    if (scheme === "light") yield* takeUploads(page, `${api.url}/dashboard/servers/${first}#files/plugins/`)
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#backups`))
     yield* step(() => page.getByText("nightly").waitFor())
     if (scheme === "light") yield* take(page, "backups.png")

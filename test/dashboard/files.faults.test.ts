@@ -343,6 +343,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* reaches(14)
           yield* step(() => page.getByRole("button", { name: "Pause" }).click())
           yield* shows(page, "Files from 16 MiB on continue where they are")
+          yield* shows(page, /^stopped at [2-9]\d%$/)
           yield* step(() => page.getByRole("button", { name: "Resume", exact: true }).click())
           yield* reaches(20)
           assert.deepStrictEqual(opened.problems(), [])

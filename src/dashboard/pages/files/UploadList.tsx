@@ -31,10 +31,9 @@ const order: Readonly<Record<UploadState, number>> = {
 }
 
 const stateText = ({ file, problem, sent, state }: Upload): string => {
-  if (state === "sending") {
-    const part = file.size === 0 ? "0 B" : percent(Math.min(1, sent / file.size))
-    return problem === "" ? part : `${part}, ${problem}`
-  }
+  const part = file.size === 0 ? "0 B" : percent(Math.min(1, sent / file.size))
+  if (state === "sending") return problem === "" ? part : `${part}, ${problem}`
+  if (state === "waiting" && sent > 0) return `stopped at ${part}`
   return state === "failed" ? problem : state === "exists" ? "exists already" : state
 }
 
