@@ -1,6 +1,7 @@
 /**
- * Transfers of one large file of a server, on the embedded node: over HTTP beside `cat` and a plain `node:http` server,
- * and over SFTP beside OpenSSH's own server, with the same clients. `MUSTER_BENCH_MIB` is the size of the file.
+ * Transfers of one large file of a server, on the embedded node: over HTTP and tus beside `cat` and a plain `node:http`
+ * server, and over SFTP beside OpenSSH's own server, with the same clients. On a remote node: the memory of both processes.
+ * `MUSTER_BENCH_MIB` is the size of the file.
  */
 import { execFile } from "node:child_process"
 import { createHash } from "node:crypto"
@@ -9,6 +10,7 @@ import { join } from "node:path"
 import { Writable } from "node:stream"
 import { pipeline } from "node:stream/promises"
 import { Effect } from "effect"
+import { connectedNode } from "../support/nodes.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { installed } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
@@ -18,7 +20,8 @@ import { steadyDuring } from "./steady.ts"
 
 const MIB = 2 ** 20
 const SIZE = Number(process.env.MUSTER_BENCH_MIB ?? 10 * 1024)
-const ROUNDS = 3
+/** A large file takes long, and its figures vary little. */
+const ROUNDS = SIZE > 2048 ? 1 : 3
 /** Seconds of a transfer beside which requests are timed. */
 const SECONDS = 10
 const READS = { every: 5, connections: 32 }
@@ -135,7 +138,49 @@ const compared = Effect.fnUntraced(function* (what: string, first: Way, ...other
   })
 })
 
+/** Prints the memory that a transfer takes in the service and in the daemon of a remote node. */
+const memoryOfBoth = Effect.fnUntraced(function* (
+  what: string,
+  pids: Readonly<Record<string, number>>,
+  transfer: Effect.Effect<void, BenchFailed>
+) {
+  const before = new Map<string, number>()
+  for (const [name, pid] of Object.entries(pids)) {
+    before.set(name, yield* residentMiB(pid))
+    writeFileSync(`/proc/${pid}/clear_refs`, "5")
+  }
+  yield* transfer
+  for (const [name, pid] of Object.entries(pids)) {
+    yield* print({
+      bench,
+      figure: `${what}, ${SIZE} MiB, remote node, extra memory of the ${name}`,
+      value: peakMiB(pid) - (before.get(name) ?? 0),
+      unit: "MiB",
+      baseline: "the goal",
+      baseline_value: 64
+    })
+  }
+})
+
 const curl = (...args: ReadonlyArray<string>) => run("curl", ["-sS", "-f", ...args])
+
+/** Uploads a file with tus: one request that begins it, and one with all its bytes. */
+const tus = ({ key, url }: Service, id: string, file: string) =>
+  Effect.gen(function* () {
+    const headers = { authorization: `Bearer ${key}`, "tus-resumable": "1.0.0" }
+    const metadata = `path ${Buffer.from("/sent").toString("base64")}`
+    const begun = yield* Effect.promise(() =>
+      fetch(`${url}/api/servers/${id}/files/uploads`, {
+        method: "POST",
+        headers: { ...headers, "upload-length": String(SIZE * MIB), "upload-metadata": metadata }
+      })
+    )
+    const location = begun.headers.get("location")
+    if (location === null) return yield* new BenchFailed({ message: `no upload begins: ${begun.status}` })
+    const sent = { ...headers, "upload-offset": "0", "content-type": "application/offset+octet-stream" }
+    const args = Object.entries(sent).flatMap(([name, value]) => ["-H", `${name}: ${value}`])
+    yield* curl(...args, "-X", "PATCH", "-T", file, `${url}${location}`)
+  })
 
 const sftpOf = ({ output }: Service) => Number(/SFTP listens on [\d.]+:(\d+)/.exec(output())?.[1])
 
@@ -179,6 +224,8 @@ const sftpTarget = (service: Service, folder: string, user: string): SftpTarget 
   }
 }
 
+const limits = { disk_space: Math.ceil((3 * SIZE * MIB) / 1e6) }
+
 /** A service with a server that has the file `big`. */
 const makeScene = Effect.gen(function* () {
   const folder = yield* temporaryFolder
@@ -190,14 +237,29 @@ const makeScene = Effect.gen(function* () {
       MUSTER_EMBEDDED_RUNTIME: "process"
     }
   })
-  const id = yield* installed(service, "demo", {
-    overrides: { save: true, limits: { disk_space: Math.ceil((3 * SIZE * MIB) / 1e6) } }
-  })
+  const id = yield* installed(service, "demo", { overrides: { save: true, limits } })
   const own = join(service.dataDir, "node", "servers", id, "files")
   const plain = join(folder, "plain")
   mkdirSync(plain)
   for (const place of [own, plain]) yield* makeFile(join(place, "big"))
   return { folder, service, id, own, plain }
+})
+
+/** The memory of the service and of the daemon of a remote node, for each way to send and receive a file. */
+const onRemoteNode = Effect.fnUntraced(function* (service: Service, folder: string, big: string) {
+  const far = yield* connectedNode(service, "far", {
+    env: { MUSTER_NODE_ALLOCATIONS: "127.0.0.1:20100-20199", MUSTER_NODE_RUNTIME: "process" }
+  })
+  const id = yield* installed(service, "demo", { node_id: far.id, overrides: { save: true, limits } })
+  const pids = { service: service.process.pid ?? 0, daemon: far.process.pid ?? 0 }
+  const auth = ["-H", `authorization: Bearer ${service.key}`]
+  const content = `${service.url}/api/servers/${id}/files/content?path=/`
+  const target = sftpTarget(service, folder, id)
+  yield* memoryOfBoth("upload with tus", pids, tus(service, id, big))
+  yield* memoryOfBoth("upload over HTTP", pids, curl(...auth, "-T", big, `${content}big`))
+  yield* memoryOfBoth("download over HTTP", pids, curl(...auth, "-o", "/dev/null", `${content}big`))
+  yield* memoryOfBoth("SFTP get", pids, sftp(folder, target, "get", big))
+  yield* memoryOfBoth("SFTP put", pids, sftp(folder, target, "put", big))
 })
 
 export const files = Effect.gen(function* () {
@@ -232,6 +294,12 @@ export const files = Effect.gen(function* () {
   )
   rmSync(join(folder, "copy"))
   yield* sent
+  yield* compared(
+    "upload with tus",
+    { name: "service", pid, transfer: tus(service, id, big) },
+    { name: http, pid: bare.pid, transfer: curl("-T", big, `${bare.url}/sent`) }
+  )
+  yield* sent
   const [target, other] = [sftpTarget(service, folder, id), yield* startSshServer(plain)]
   for (const line of ["get", "put"] as const) {
     yield* compared(
@@ -249,6 +317,7 @@ export const files = Effect.gen(function* () {
   for (const [name, transfer] of [
     ["a download over HTTP", get],
     ["an upload over HTTP", put],
+    ["an upload with tus", tus(service, id, big)],
     ["SFTP get", sftp(folder, target, "get", big)],
     ["SFTP put", sftp(folder, target, "put", big)]
   ] as const) {
@@ -262,4 +331,6 @@ export const files = Effect.gen(function* () {
       baseline_value: idle.p99
     })
   }
+  for (const place of [own, plain]) rmSync(join(place, "sent"), { force: true })
+  yield* onRemoteNode(service, folder, big)
 }).pipe(Effect.scoped)

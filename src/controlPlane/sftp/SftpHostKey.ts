@@ -35,6 +35,14 @@ const parsed = Effect.fnUntraced(function* (text: string) {
   } satisfies HostKey
 })
 
+/** Makes a private key. One in 200 keys that `ssh2` makes cannot be read by it: another one is made. */
+export const generateHostKey = Effect.gen(function* () {
+  const { utils } = yield* loadSsh
+  return yield* Effect.sync(() => utils.generateKeyPairSync("ed25519").private).pipe(
+    Effect.repeat({ until: (text) => Effect.map(parsed(text), (key) => key !== undefined) })
+  )
+})
+
 const make = Effect.gen(function* () {
   const repo = yield* SftpRepo
   const store = yield* Store
@@ -56,8 +64,7 @@ const make = Effect.gen(function* () {
         "the host key of SFTP was sealed with another secret: the service makes another key, and clients ask their users to accept it"
       )
     }
-    const { private: text } = (yield* loadSsh).utils.generateKeyPairSync("ed25519")
-    yield* store.write(repo.save(seal.seal(ROW, text), before.isThere))
+    yield* store.write(repo.save(seal.seal(ROW, yield* generateHostKey), before.isThere))
     // Another replica may have been first.
     const after = yield* stored
     return after.key ?? (yield* Effect.die("the host key that was stored cannot be read"))

@@ -1,6 +1,6 @@
 /** The SSH server of SFTP: connections, their bounds and their end (spec 10.6). Read next: `logins.ts`, `SftpSession.ts`. */
 import { createServer, type Socket } from "node:net"
-import { Cause, Deferred, Effect, Exit, FiberSet, Layer, type Scope } from "effect"
+import { Cause, Deferred, Effect, Exit, FiberSet, Latch, Layer, type Scope } from "effect"
 import type * as Ssh from "ssh2"
 import { StartError } from "../../shared/config/StartError.ts"
 import { Tally } from "../../shared/work/Tally.ts"
@@ -25,6 +25,11 @@ const SESSIONS = 256
 const CHANNELS = 4
 /** Bytes that a client has not read, or has sent beyond its window: the connection ends. */
 const MOST_BYTES = 4 * 1024 * 1024
+
+/** A client that is silent is asked this often, in ms; after so many questions without an answer the connection ends. */
+const KEEP_ALIVE = { keepaliveInterval: 15_000, keepaliveCountMax: 3 }
+/** Time for the requests that have arrived when the service stops. */
+const DRAIN = "5 seconds"
 
 /** No algorithm with SHA-1, CBC or a compression. */
 const algorithms: Ssh.Algorithms = {
@@ -80,6 +85,7 @@ const makeServing = Effect.gen(function* () {
   const logins = yield* SftpLogins
   const ssh = yield* loadSsh
   const places = makePlaces()
+  const stopping = yield* Deferred.make<void>()
 
   const serve = Effect.fnUntraced(function* (socket: Socket) {
     const hostKey = yield* key
@@ -108,6 +114,7 @@ const makeServing = Effect.gen(function* () {
     const run =
       yield* FiberSet.makeRuntime<Exclude<Effect.Services<ReturnType<typeof makeVolume>>, Scope.Scope>>()
     const channels = new Set<Ssh.ServerChannel>()
+    const idle = Latch.makeUnsafe(true)
     let opened = 0
 
     const serveChannel = (
@@ -115,10 +122,12 @@ const makeServing = Effect.gen(function* () {
       volume: Effect.Success<ReturnType<typeof makeVolume>>
     ) => {
       channels.add(channel)
+      idle.closeUnsafe()
       channel.on("error", end)
       return serveSftp(channel, volume, {
         unsent: () => socket.writableLength,
-        onDrain: (drained) => void socket.on("drain", drained)
+        onDrain: (drained) => void socket.on("drain", drained),
+        stopping: Deferred.await(stopping)
       }).pipe(
         Effect.tapCause((cause) =>
           Cause.hasDies(cause) ? Effect.logError("a session of SFTP failed", cause) : Effect.void
@@ -126,6 +135,7 @@ const makeServing = Effect.gen(function* () {
         Effect.ensuring(
           Effect.sync(() => {
             channels.delete(channel)
+            if (channels.size === 0) idle.openUnsafe()
             channel.exit(0)
             channel.end()
           })
@@ -155,7 +165,8 @@ const makeServing = Effect.gen(function* () {
       yield* Effect.raceFirst(ends, volume.ended)
     })
 
-    const server = new ssh.Server({ hostKeys: [hostKey.text], ident: "Muster", algorithms }, (connection) => {
+    const settings = { hostKeys: [hostKey.text], ident: "Muster", algorithms, ...KEEP_ALIVE }
+    const server = new ssh.Server(settings, (connection) => {
       client = connection
       connection.on("error", end)
       const accept = (attempt: Ssh.AuthContext, found: LoggedIn) => {
@@ -193,10 +204,15 @@ const makeServing = Effect.gen(function* () {
       Effect.sleep(HANDSHAKE_MILLIS),
       Effect.suspend(() => (session === undefined ? Effect.void : Effect.never))
     )
-    yield* Effect.raceFirst(Deferred.await(ended), late)
+    const drained = Effect.andThen(Deferred.await(stopping), idle.await)
+    yield* Effect.raceAllFirst([Deferred.await(ended), late, drained])
   }, Effect.scoped)
 
-  return { serve, admits: (address: string) => places.admits(countedAddress(address)) }
+  return {
+    serve,
+    stop: Deferred.succeed(stopping, undefined),
+    admits: (address: string) => places.admits(countedAddress(address))
+  }
 })
 
 /** Listens for SFTP until the layer ends, which ends all sessions. @error StartError the port cannot be used */
@@ -206,8 +222,12 @@ export const SftpServer = (settings: SftpSettings) =>
     Effect.gen(function* () {
       const { host, port } = settings
       const { key } = yield* SftpHostKey
-      const { admits, serve } = yield* makeServing
-      const run = yield* FiberSet.makeRuntime<Effect.Services<ReturnType<typeof serve>>>()
+      const { admits, serve, stop } = yield* makeServing
+      const connections = yield* FiberSet.make<void>()
+      const run = yield* FiberSet.runtime(connections)<Effect.Services<ReturnType<typeof serve>>>()
+      yield* Effect.addFinalizer(() =>
+        Effect.andThen(stop, Effect.timeoutOption(FiberSet.awaitEmpty(connections), DRAIN))
+      )
       const acceptor = yield* Effect.acquireRelease(
         Effect.sync(() =>
           createServer((socket) => {

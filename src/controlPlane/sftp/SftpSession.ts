@@ -47,8 +47,8 @@ const makeSending = (
   return { send, room: room.await }
 }
 
-/** Cuts what arrives into packets; the channel pauses while too many wait. Returns undefined once the channel has ended. */
-const receivePackets = Effect.fnUntraced(function* (channel: ServerChannel) {
+/** Cuts what arrives into packets; the channel pauses while too many wait. Returns undefined once the channel has ended, or `stopping` has. */
+const receivePackets = Effect.fnUntraced(function* (channel: ServerChannel, stopping: Effect.Effect<void>) {
   const packets = yield* Queue.unbounded<Buffer | undefined>()
   const reader = new sftp.PacketReader()
   let waiting = 0
@@ -63,6 +63,7 @@ const receivePackets = Effect.fnUntraced(function* (channel: ServerChannel) {
     if (waiting > WAITING) channel.pause()
   })
   channel.on("end", end).on("close", end)
+  yield* Effect.forkScoped(Effect.andThen(stopping, Effect.sync(end)))
   return Effect.map(Queue.take(packets), (packet) => {
     if (packet === undefined) return undefined
     waiting -= packet.length + 64
@@ -75,9 +76,14 @@ const receivePackets = Effect.fnUntraced(function* (channel: ServerChannel) {
 export const serveSftp = Effect.fnUntraced(function* (
   channel: ServerChannel,
   volume: Volume,
-  connection: { readonly unsent: () => number; readonly onDrain: (drained: () => void) => void }
+  connection: {
+    readonly unsent: () => number
+    readonly onDrain: (drained: () => void) => void
+    /** Returns once the service stops: what has arrived until then is answered. */
+    readonly stopping: Effect.Effect<void>
+  }
 ) {
-  const next = yield* receivePackets(channel)
+  const next = yield* receivePackets(channel, connection.stopping)
   const { room, send } = makeSending(channel, connection.unsent, connection.onDrain)
   const handles = new Handles()
   yield* Effect.addFinalizer(() => handles.closeAll)
@@ -133,7 +139,7 @@ export const serveSftp = Effect.fnUntraced(function* (
   let isBegun = false
   while (true) {
     const packet = yield* next
-    if (packet === undefined) return
+    if (packet === undefined) return yield* FiberSet.awaitEmpty(fibers)
     const type = packet.readUInt8(0)
     if (!isBegun) {
       if (type !== sftp.INIT) return
