@@ -89,6 +89,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
   ],
   "controlPlane/backups": [
     "contract",
+    "controlPlane/blueprints",
     "shared/net",
     "controlPlane/store",
     "controlPlane/http",

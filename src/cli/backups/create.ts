@@ -40,16 +40,20 @@ export const create = command("create", {
   input: {
     server: serverArgument,
     name: textFlag("name", "A name, which need not be unique"),
+    target: textFlag(
+      "target",
+      "Where it is stored; default: as the blueprint says, else on the node of the server"
+    ),
     label: labelFlag,
     pin: switchFlag("pin", "Do not delete the backup when it expires"),
     expires: secondsFlag("expires", "Delete the backup after this time: 12h, 7d", "365d"),
     background: backgroundFlag,
     ...outputFlags
   },
-  *run({ background, expires, label, name, pin, server, ...flags }) {
+  *run({ background, expires, label, name, pin, server, target, ...flags }) {
     const { id } = yield* serverNamed(server)
     const payload = {
-      ...given({ name, expires_in: expires }),
+      ...given({ name, target, expires_in: expires }),
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
       ...(pin ? { pinned: true } : {})
     }

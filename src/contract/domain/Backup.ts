@@ -144,7 +144,9 @@ const BackedUpServer = Schema.Struct({
 export const CreateTask = Schema.Struct({
   kind: Schema.Literal("create"),
   backup_id: OperationId,
-  server: BackedUpServer
+  server: BackedUpServer,
+  /** Patterns of paths that are left out (spec 12.8). */
+  exclude: Schema.optionalKey(Schema.Array(Schema.String))
 })
 export type CreateTask = typeof CreateTask.Type
 

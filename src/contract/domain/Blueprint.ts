@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { PortName } from "./Allocation.ts"
+import { BackupRule } from "./BackupRule.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { FileRules } from "./Files.ts"
 import { DefinitionId } from "./Id.ts"
@@ -101,6 +102,7 @@ export const Blueprint = Schema.Struct({
   /** Variables that overrides may set although they change how programs run: names, or prefixes that end with `*`. */
   env_allow: Schema.Array(Schema.String),
   files: Schema.optionalKey(FileRules),
+  backup: Schema.optionalKey(BackupRule),
   save: Schema.Boolean,
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
@@ -118,6 +120,7 @@ export const BlueprintView = Schema.Struct({
   }),
   state: Schema.NullOr(BlueprintState),
   files: Schema.optionalKey(FileRules),
+  backup: Schema.optionalKey(BackupRule),
   save: Schema.Boolean,
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
@@ -132,6 +135,7 @@ export const MixinView = Schema.Struct({
   server: Schema.Record(Schema.String, Schema.Json),
   state: Schema.NullOr(BlueprintState),
   files: Schema.optionalKey(FileRules),
+  backup: Schema.optionalKey(BackupRule),
   annotations: Schema.Record(Schema.String, Schema.Json),
   mixin: Schema.Struct({ id: Schema.String, description: Schema.String })
 }).annotate({ identifier: "Mixin" })

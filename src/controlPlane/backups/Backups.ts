@@ -19,6 +19,7 @@ import { admits } from "../../contract/domain/Key.ts"
 import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { currentRestriction } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
@@ -144,20 +145,28 @@ const makeReads = Effect.gen(function* () {
 /** Returns a function that prepares the backup of a server. */
 export const makeNewBackup = Effect.gen(function* () {
   const repo = yield* BackupRepo
+  const blueprints = yield* BlueprintStore
   const targets = yield* BackupTargets
   return Effect.fnUntraced(function* (server: ServerRecord, request: BackupRequest) {
     const backup_id = serverId(idBytes(16))
-    const target = request.target ?? NODE_TARGET
+    const rule = yield* blueprints.backupRule(server.blueprint_id)
+    const target = request.target ?? rule.target ?? NODE_TARGET
     // The task gets the secret when it runs; here it is checked that there is one.
     yield* Effect.catchTag(targets.accessOf(target), "NotFound", ({ detail, hint }) =>
-      Effect.fail(new InvalidRequest({ detail: `body field target: ${detail}`, hint }))
+      Effect.fail(
+        new InvalidRequest({
+          detail: `${request.target === undefined ? "backup.target of the blueprint" : "body field target"}: ${detail}`,
+          hint
+        })
+      )
     )
     const now = yield* Clock.currentTimeMillis
     const { blueprint_id, id, labels, name = null, overrides = {} } = server
     const task: CreateTask = {
       kind: "create",
       backup_id,
-      server: { server_name: name, blueprint_id, labels, overrides }
+      server: { server_name: name, blueprint_id, labels, overrides },
+      ...(rule.exclude === undefined ? {} : { exclude: rule.exclude })
     }
     /** Inserts the backup with the operation that makes it. @error LimitReached the server has too many */
     const insert = Effect.fnUntraced(function* (operation: OperationRecord) {

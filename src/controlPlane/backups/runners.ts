@@ -4,6 +4,7 @@ import { nowText } from "../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
+import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import {
   asked,
@@ -18,6 +19,7 @@ import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { BackupTargets, callIn } from "./BackupTargets.ts"
 import { makeRestoreRunner } from "./restoreRunner.ts"
+import { surplus } from "./retention.ts"
 
 const readTask = makeReadTask(BackupTask)
 
@@ -55,6 +57,7 @@ export interface CreateBackup {
 /** Registers the runners of backups: the nodes of their servers do the work (spec 12.4). */
 export const BackupRunners = Layer.effectDiscard(
   Effect.gen(function* () {
+    const blueprints = yield* BlueprintStore
     const daemons = yield* DaemonClient
     const repo = yield* BackupRepo
     const store = yield* Store
@@ -81,7 +84,15 @@ export const BackupRunners = Layer.effectDiscard(
         const { backups } = yield* daemons.of(server.node_id)
         const figures = yield* follow(backups, server, request, report)
         if (figures === undefined) return yield* new OperationFailed({ reason: "the node gives no figures" })
-        yield* store.write(repo.finish(backup.id, figures, yield* nowText, server))
+        const { keep } = yield* blueprints.backupRule(server.blueprint_id)
+        const finished_at = yield* nowText
+        const finish = Effect.gen(function* () {
+          yield* repo.finish(backup.id, figures, finished_at, server)
+          if (keep === undefined) return
+          // The leader removes their files.
+          for (const { id } of surplus(yield* repo.doneOf(server.id), keep)) yield* repo.deleting(id, server)
+        })
+        yield* store.write(finish)
       }),
       cancel: Effect.fnUntraced(function* (call, server) {
         const backup = yield* backupOf(call.task)

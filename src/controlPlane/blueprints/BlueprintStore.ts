@@ -1,4 +1,5 @@
 import { Context, Effect, Layer, Result } from "effect"
+import type { BackupRule } from "../../contract/domain/BackupRule.ts"
 import { revisionOf } from "../../contract/domain/compareDefinitions.ts"
 import type { DeclaredVariables } from "../../contract/domain/environment.ts"
 import { NotFound } from "../../contract/domain/errors.ts"
@@ -80,6 +81,9 @@ export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/bl
           }
           return runRuleOf(ruled) === "always" ? true : found?.start
         }),
+      /** Returns the rule of backups of a blueprint; without the blueprint, there is none. */
+      backupRule: (id: string): Effect.Effect<BackupRule> =>
+        Effect.map(current, ({ blueprints }) => blueprints.get(id)?.backup ?? {}),
       notes: Effect.fn("BlueprintStore.notes")(function* (id: string) {
         const blueprint = (yield* current).blueprints.get(id)
         return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)

@@ -1,5 +1,6 @@
 /** Composition of blueprints and mixins (spec 4.2). No I/O. */
 import { Result, type Schema } from "effect"
+import type { BackupRule } from "../../contract/domain/BackupRule.ts"
 import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../../contract/domain/Blueprint.ts"
 import { tooMuch } from "../../contract/domain/environment.ts"
 import type { FileRules } from "../../contract/domain/Files.ts"
@@ -12,7 +13,7 @@ import { type StatePart, variablesOf } from "./parse/parseState.ts"
 import { type Origin, type Position, type Problem, printable } from "./parse/problem.ts"
 import { unknownPorts } from "./placeholders.ts"
 
-const nothing: Composable = { server: {}, state: null, files: {}, annotations: {} }
+const nothing: Composable = { server: {}, state: null, files: {}, backup: {}, annotations: {} }
 
 /** The reason why a composition fails: the cause and the ids that lead to it. */
 interface Failure {
@@ -101,7 +102,7 @@ export const compose = (
     included.reduce((all, one) => merge(all, one.parts), nothing),
     file
   )
-  const { annotations, files, server, state } = parts
+  const { annotations, backup, files, server, state } = parts
   const { software, version } = server
   if (software === undefined || version === undefined) {
     const cause = `\`server.${software === undefined ? "software" : "version"}\` is missing`
@@ -117,6 +118,8 @@ export const compose = (
     const many = tooManyPatterns(files[list] ?? [])
     if (many !== undefined) return fail(file.at, `\`files.${list}\` with its mixins: ${many}`, [])
   }
+  const excludes = tooManyPatterns(backup.exclude ?? [])
+  if (excludes !== undefined) return fail(file.at, `\`backup.exclude\` with its mixins: ${excludes}`, [])
   const conflicts = conflictsOf(file, included, parts)
   if (conflicts.length > 0) return Result.fail(conflicts)
   const unknown = unknownPortsOf(file, parts)
@@ -139,6 +142,7 @@ export const compose = (
     state: state === null ? null : stateOf(state),
     env_allow: state?.env_allow ?? [],
     ...(Object.keys(files).length === 0 ? {} : { files }),
+    ...(Object.keys(backup).length === 0 ? {} : { backup }),
     save: file.save,
     ...(file.start === undefined ? {} : { start: file.start }),
     annotations
@@ -170,6 +174,7 @@ export const merge = (earlier: Composable, later: Composable): Composable => ({
   server: mergeServer(earlier.server, later.server),
   state: mergeState(earlier.state, later.state),
   files: mergeFiles(earlier.files, later.files),
+  backup: mergeBackup(earlier.backup, later.backup),
   annotations: { ...earlier.annotations, ...later.annotations }
 })
 
@@ -209,6 +214,12 @@ const mergeFiles = (earlier: FileRules, later: FileRules): FileRules => {
     ...(read_only.length === 0 ? {} : { read_only }),
     ...others
   }
+}
+
+/** Adds patterns. `keep` and `target` are replaced as a whole. */
+const mergeBackup = (earlier: BackupRule, later: BackupRule): BackupRule => {
+  const exclude = append(earlier.exclude ?? [], later.exclude ?? [])
+  return { ...earlier, ...later, ...(exclude.length === 0 ? {} : { exclude }) }
 }
 
 /** `/world` and `world` are the same place. */

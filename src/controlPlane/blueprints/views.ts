@@ -27,13 +27,14 @@ export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): Blue
   },
   state: blueprint.state,
   ...(blueprint.files === undefined ? {} : { files: blueprint.files }),
+  ...(blueprint.backup === undefined ? {} : { backup: blueprint.backup }),
   save: blueprint.save,
   ...(blueprint.start === undefined ? {} : { start: blueprint.start }),
   annotations: blueprint.annotations
 })
 
 export const mixinView = (mixin: MixinFile): MixinView => {
-  const { annotations, description, files, id, state } = mixin
+  const { annotations, backup, description, files, id, state } = mixin
   const { configs, ...server } = mixin.server
   return {
     id,
@@ -42,6 +43,7 @@ export const mixinView = (mixin: MixinFile): MixinView => {
     server: configs === undefined ? server : { ...server, configs: configsOf(mixin.server) },
     state: state === null ? null : stateOf(state),
     ...(Object.keys(files).length === 0 ? {} : { files }),
+    ...(Object.keys(backup).length === 0 ? {} : { backup }),
     annotations,
     mixin: { id, description }
   }

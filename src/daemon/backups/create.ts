@@ -23,7 +23,7 @@ export const makeCreate = (files: InstanceFiles["Service"]) =>
   Effect.fnUntraced(function* (
     target: BackupTarget,
     instance: Instance,
-    { backup_id, server }: CreateTask,
+    { backup_id, exclude = [], server }: CreateTask,
     operation_id: string,
     onBytes: OnBytes
   ): Effect.fn.Return<BackupFigures, FileError> {
@@ -35,7 +35,7 @@ export const makeCreate = (files: InstanceFiles["Service"]) =>
     const begun = instance.file.get()
     const pack = Effect.gen(function* () {
       const site = yield* makeSite(files, instance, {})
-      return yield* packServer(site, target, backup_id, onBytes)
+      return yield* packServer(site, target, { id: backup_id, exclude, onBytes })
     })
     const name = `operation ${operation_id} (backup.create)`
     const claim = (by: string | undefined) =>

@@ -5,6 +5,7 @@ import { createZstdCompress } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { type Cause, Effect, Queue, Stream } from "effect"
 import { type ArchiveEntry, TAR_END, tarHeader, tarPadding } from "../access/archiveFormat.ts"
+import { pathPatterns } from "../access/patterns.ts"
 import type { AccessError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { toIoError } from "../disk/fsio.ts"
@@ -165,18 +166,25 @@ const outlet = Effect.map(
   (queue) => new Outlet(queue)
 )
 
-/** Packs all files of a server as the objects of a backup, without its manifest. */
+interface PackOptions {
+  readonly id: string
+  /** Patterns of paths that are left out. */
+  readonly exclude: ReadonlyArray<string>
+  readonly onBytes: (bytes: number) => void
+}
+
+/** Packs the files of a server as the objects of a backup, without its manifest. */
 export const packServer = Effect.fnUntraced(function* (
   site: Site,
   target: BackupTarget,
-  id: string,
-  onBytes: (bytes: number) => void
+  { exclude, id, onBytes }: PackOptions
 ) {
   const [archive, index] = [yield* outlet, yield* outlet]
   const packer = new Packer(archive, index, onBytes)
   const ended = (one: Outlet) => Effect.andThen(one.flush, Queue.end(one.queue))
   const packed = walkServer(
     site,
+    pathPatterns(exclude),
     (entry) => Effect.catchIf(packer.add(entry), hasChanged, () => Effect.sync(packer.onChanged)),
     packer.onChanged
   ).pipe(Effect.andThen(archive.write(TAR_END)), Effect.andThen(ended(archive)), Effect.andThen(ended(index)))

@@ -35,8 +35,13 @@ export const hasChanged = (error: AccessError): boolean =>
 const gone = (path: string): Effect.Effect<never, PathRefused | IoError> =>
   Effect.fail(new IoError({ code: "ENOENT", message: path }))
 
-/** Visits all entries of a server, folders before what is in them. Volumes and mounts are not entered. */
-export const walkServer = Effect.fnUntraced(function* (site: Site, use: Use, onChanged: () => void) {
+/** Visits the entries of a server, folders before what is in them, and nothing that is excluded. Volumes and mounts are not entered. */
+export const walkServer = Effect.fnUntraced(function* (
+  site: Site,
+  isExcluded: (path: string) => boolean,
+  use: Use,
+  onChanged: () => void
+) {
   const own = new Set(site.layout.written.map(({ target }) => `/${target.join("/")}`))
   const { handle: root } = yield* site.root(yield* site.place("/"))
   const stats = yield* io("/", () => root.stat())
@@ -49,7 +54,7 @@ export const walkServer = Effect.fnUntraced(function* (site: Site, use: Use, onC
     entriesIn(folder, (entry) => {
       const shown = shownName(entry.name)
       const child = childPath(path, shown)
-      if (isTemporary(shown) || site.isSharedTarget(child)) return Effect.void
+      if (isTemporary(shown) || site.isSharedTarget(child) || isExcluded(child)) return Effect.void
       const bytes = name.length === 0 ? entry.name : Buffer.concat([name, Buffer.from("/"), entry.name])
       return visit({ path: child, name: bytes }, folder, entry.name, depth).pipe(
         Effect.catchIf(hasChanged, () => Effect.sync(onChanged))

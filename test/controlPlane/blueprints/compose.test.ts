@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
+import type { BackupRule } from "../../../src/contract/domain/BackupRule.ts"
 import type { Blueprint, BlueprintState, Volume } from "../../../src/contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../src/contract/domain/ConfigPatch.ts"
 import type { FileRules } from "../../../src/contract/domain/Files.ts"
@@ -17,11 +18,12 @@ interface Parts {
   readonly server?: Omit<ServerPart, "configs"> & { readonly configs?: ConfigPatches }
   readonly state?: Partial<BlueprintState> & { readonly env_allow?: ReadonlyArray<string> }
   readonly files?: FileRules
+  readonly backup?: BackupRule
   readonly annotations?: Record<string, string>
 }
 
 /** Gives every entry its own line. */
-const partsOf = (file: string, { annotations = {}, files = {}, server = {}, state }: Parts) => {
+const partsOf = (file: string, { annotations = {}, backup = {}, files = {}, server = {}, state }: Parts) => {
   let line = 10
   const written = <A>(value: A): Written<A> => ({ value, at: { file, line: line++, column: 5 } })
   const { configs, ...others } = server
@@ -39,6 +41,7 @@ const partsOf = (file: string, { annotations = {}, files = {}, server = {}, stat
             env_allow: state.env_allow ?? []
           },
     files,
+    backup,
     annotations
   }
 }

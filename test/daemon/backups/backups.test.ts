@@ -98,7 +98,7 @@ for (const [name, place] of Object.entries(places)) {
         const scene = yield* filesOf(place)
         const { folder } = scene
         const world = join(folder, "world")
-        mkdirSync(world)
+        mkdirSync(world, { recursive: true })
         for (let n = 0; n < 3000; n++) writeFileSync(join(world, `chunk.${n}.dat`), randomBytes(n % 700))
         const { backup_id, figures, state } = yield* made(scene)
         assert.strictEqual(state, "done")

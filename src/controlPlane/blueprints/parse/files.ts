@@ -1,6 +1,7 @@
 /** The content of definition files before composition. No I/O. */
 
 import type { Schema } from "effect"
+import type { BackupRule } from "../../../contract/domain/BackupRule.ts"
 import type { BlueprintState } from "../../../contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../contract/domain/ConfigPatch.ts"
 import type { FileRules } from "../../../contract/domain/Files.ts"
@@ -15,6 +16,7 @@ export interface Composable {
   /** Null if the file has no `state`. */
   readonly state: StatePart | null
   readonly files: FileRules
+  readonly backup: BackupRule
   readonly annotations: Readonly<Record<string, Schema.Json>>
 }
 

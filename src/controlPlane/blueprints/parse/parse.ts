@@ -3,9 +3,11 @@ import { type Decoder, describe, normal, type Reading, type Shape, unknownKey } 
 import type { AnyFile } from "./files.ts"
 import { type Located, readSource } from "./located.ts"
 import {
+  backupPart,
   blueprint,
   blueprintFile,
   filesPart,
+  keepPart,
   mixin,
   mixinFile,
   parseBlueprint,
@@ -44,7 +46,9 @@ const composed = {
   "server.limits.": limits,
   "server.placement.": placement,
   "server.restart.": restart,
-  "files.": filesPart
+  "files.": filesPart,
+  "backup.": backupPart,
+  "backup.keep.": keepPart
 }
 
 /** The mappings with known keys of each kind of file by their path, except for entries of lists. */

@@ -1,5 +1,7 @@
 /** Blueprint and mixin files (spec 4.2). */
 import { Result, Schema } from "effect"
+import { type BackupRule, type KeepRule, KeptCount } from "../../../contract/domain/BackupRule.ts"
+import { BackupTargetId } from "../../../contract/domain/BackupTarget.ts"
 import { FileRules } from "../../../contract/domain/Files.ts"
 import {
   boolean,
@@ -8,6 +10,7 @@ import {
   list,
   type Mapping,
   mapping,
+  number,
   record,
   refined,
   required,
@@ -39,13 +42,13 @@ const MOST_PATTERNS = 100
 export const tooManyPatterns = ({ length }: ReadonlyArray<string>): string | undefined =>
   length > MOST_PATTERNS ? `expected at most ${MOST_PATTERNS} patterns, found ${length}` : undefined
 
-const patterns = refined(
-  list(refined(text(Schema.String, "a pattern"), filePattern), "patterns of paths"),
-  (found) => {
+const patternsBy = (read: (pattern: string) => ReturnType<typeof filePattern>) =>
+  refined(list(refined(text(Schema.String, "a pattern"), read), "patterns of paths"), (found) => {
     const many = tooManyPatterns(found)
     return many === undefined ? Result.succeed(found) : Result.fail(many)
-  }
-)
+  })
+
+const patterns = patternsBy(filePattern)
 
 export const filesPart: Mapping<FileRules> = mapping("files.", {
   deny: patterns,
@@ -54,10 +57,28 @@ export const filesPart: Mapping<FileRules> = mapping("files.", {
   mounts: word(FileRules.fields.mounts.schema.literals)
 })
 
+/** `logs/` is the folder `logs`. */
+const excluded = patternsBy((pattern) => filePattern(pattern.replace(/(.)\/+$/, "$1")))
+
+export const keepPart: Mapping<KeepRule> = mapping("backup.keep.", {
+  last: number(KeptCount),
+  hourly: number(KeptCount),
+  daily: number(KeptCount),
+  weekly: number(KeptCount),
+  monthly: number(KeptCount)
+})
+
+export const backupPart: Mapping<BackupRule> = mapping("backup.", {
+  exclude: excluded,
+  keep: keepPart,
+  target: text(BackupTargetId)
+})
+
 const parts = {
   server: withDefault(serverPart, {}),
   state: withDefault<StatePart | null>(statePart, null),
   files: withDefault(filesPart, {}),
+  backup: withDefault(backupPart, {}),
   annotations: withDefault(record(json), {})
 }
 
@@ -75,6 +96,7 @@ export const blueprintFile = mapping(
     server: parts.server,
     state: parts.state,
     files: parts.files,
+    backup: parts.backup,
     save: withDefault(boolean, false),
     start: boolean,
     annotations: parts.annotations

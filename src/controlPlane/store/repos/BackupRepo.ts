@@ -100,6 +100,9 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
             CAST(SUM(${jsonNumber(sql, "figures", "stored_bytes")}) AS BIGINT) AS stored_bytes
           FROM backups WHERE state = 'done' GROUP BY blueprint_id`
       ),
+      /** The good backups of a server. */
+      doneOf: (server_id: ServerId) =>
+        readAll(sql`SELECT * FROM backups WHERE server_id = ${server_id} AND state = 'done'`),
       find: (id: string) => readOne(sql`SELECT * FROM backups WHERE id = ${id}`),
       /** Returns backups, newest first, unless no backup has the id `after`. */
       list: Effect.fn("BackupRepo.list")(function* ({

@@ -113,6 +113,7 @@ describe("spec 4.2: fields of a file", () => {
         env_allow: []
       },
       files: {},
+      backup: {},
       annotations: { maintainer: "ops", tags: ["game"] }
     })
   })
@@ -353,7 +354,7 @@ describe("spec 4.2: refused files", () => {
       "an unknown key without a similar one",
       blueprint("zzzzzz: 1"),
       [
-        "2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, files, save, start, annotations"
+        "2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, files, backup, save, start, annotations"
       ]
     ],
     ["no kind", "server: {}\n", ["1:1: no `blueprint:`, `mixin:` or `software:` at the top level"]],

@@ -7,9 +7,11 @@ import { CleanExit, InstallScript } from "../../../../src/contract/domain/Softwa
 import { blueprintSet } from "../../../../src/controlPlane/blueprints/definitions.ts"
 import type { Folder } from "../../../../src/controlPlane/blueprints/parse/parse.ts"
 import {
+  backupPart,
   blueprint,
   blueprintFile,
   filesPart,
+  keepPart,
   mixin,
   mixinFile
 } from "../../../../src/controlPlane/blueprints/parse/parseBlueprint.ts"
@@ -56,6 +58,7 @@ const kinds = {
 /** Every mapping with known keys in a definition file, by its name in the references. */
 const mappings = {
   ...{ blueprintFile, blueprint, mixinFile, mixin, server: serverPart, limits, config, placement, restart },
+  ...{ backup: backupPart, keep: keepPart },
   ...{ files: filesPart, state: statePart, volume, mount, copy, softwareFile, software, installScript }
 }
 
@@ -84,6 +87,8 @@ const places: Readonly<Record<keyof typeof mappings, Place>> = {
   },
   placement: { kind: "blueprint", path: ["server", "placement"], composed: ["placement"], least: {} },
   restart: { kind: "blueprint", path: ["server", "restart"], composed: ["restart"], least: {} },
+  backup: { kind: "blueprint", path: ["backup"], composed: ["backup"], least: {} },
+  keep: { kind: "blueprint", path: ["backup", "keep"], composed: ["backup", "keep"], least: {} },
   files: { kind: "blueprint", path: ["files"], composed: ["files"], least: {} },
   state: { kind: "blueprint", path: ["state"], composed: ["state"], least: {} },
   volume: {

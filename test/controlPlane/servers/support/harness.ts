@@ -84,6 +84,7 @@ export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
       warnings: Effect.succeed([]),
       declared: () => Effect.succeed({ names: new Set(), allowed: [] }),
       starts: () => Effect.succeed(undefined),
+      backupRule: () => Effect.succeed({}),
       notes: () => Effect.succeed([]),
       reload: Effect.void,
       today: Effect.succeed({ revision: () => undefined }),

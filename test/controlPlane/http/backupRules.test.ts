@@ -1,0 +1,68 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { blueprintFile, consoleServer, softwareFile } from "../../support/definitions.ts"
+import { eventually } from "../../support/eventually.ts"
+import { Muster } from "../../support/Muster.ts"
+import { expectStatus, installed } from "../../support/servers.ts"
+import { filesOf } from "./support/files.ts"
+import { assertError, options } from "./support/http.ts"
+
+const definitions = {
+  software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
+  blueprints: {
+    "ruled.yml": blueprintFile("ruled", "game", {
+      rest: { backup: { exclude: ["logs/", "*.tmp"], keep: { last: 2 } } }
+    }),
+    "away.yml": blueprintFile("away", "game", { rest: { backup: { target: "none" } } })
+  }
+}
+
+layer(Muster.layer(definitions), options)("rules of backups", (it) => {
+  describe("spec 12.8: the field backup of blueprints", () => {
+    it.effect("excluded paths are not packed, and older backups go once a newer one is done", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const server = yield* installed(api, "ruled")
+        const files = filesOf(api, server)
+        for (const path of ["/logs/a.log", "/world/b.tmp", "/world/level.dat"])
+          assert.strictEqual((yield* files.put(path, "x")).status, 201)
+        const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+        const backUp = (body: object = {}) =>
+          Effect.gen(function* () {
+            const path = `/api/servers/${server}/backups`
+            const { json } = yield* expectStatus(api, 202, "POST", path, { body, headers })
+            assert.strictEqual(json.state, "done", JSON.stringify(json))
+            const [newest] = (yield* expectStatus(api, 200, "GET", path)).json
+            return newest
+          })
+        const pinned = yield* backUp({ pinned: true })
+        // server.sh and level.dat.
+        assert.strictEqual(pinned.files, 2)
+        const expiring = yield* backUp({ expires_in: 3600 })
+        const [, second, third] = [yield* backUp(), yield* backUp(), yield* backUp()]
+        const left = yield* eventually(
+          Effect.map(expectStatus(api, 200, "GET", `/api/backups?server_id=${server}`), ({ json }) =>
+            json.map(({ id }: { readonly id: string }) => id)
+          ),
+          (ids) => ids.length === 4
+        )
+        assert.deepStrictEqual(left, [third.id, second.id, expiring.id, pinned.id])
+        const { json } = yield* expectStatus(api, 200, "GET", "/api/blueprints/ruled")
+        assert.deepStrictEqual(json.backup, { exclude: ["logs", "*.tmp"], keep: { last: 2 } })
+      })
+    )
+
+    it.effect("a target that the blueprint names is used, and must be defined", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const path = `/api/servers/${yield* installed(api, "away")}/backups`
+        assertError(
+          yield* api.request("POST", path, { body: {} }),
+          422,
+          "backup.target of the blueprint: target not found: none"
+        )
+        yield* expectStatus(api, 202, "POST", path, { body: { target: "node" } })
+      })
+    )
+  })
+})
