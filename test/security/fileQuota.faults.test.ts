@@ -85,7 +85,7 @@ layer(sftpService(), { excludeTestServices: true, timeout: "120 seconds" })("the
         })
         const before = readdirSync(folder).toSorted()
         for (const [name, way] of Object.entries(yield* waysOf(id))) {
-          assert.match(yield* way(LARGE), /disk: \d+\.\d MB of 3\.0 MB|Failure/, name)
+          assert.match(yield* way(LARGE), /disk: [\d.]+ [KM]B of 3\.0 MB|Failure/, name)
           if (name === "OpenSSH's client")
             yield* expectStatus(muster, 200, "POST", `${filesOf(muster, id).base}/delete`, {
               body: { paths: ["/sftp"] }

@@ -88,4 +88,6 @@ export const largerLimits = (one: Limits, other: Limits): Limits => {
   }
 }
 
-export const megabytes = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`
+/** Returns a size in words: in MB, and below 0.1 MB in KB. */
+export const megabytes = (bytes: number): string =>
+  bytes > 0 && bytes < MB / 10 ? `${Math.ceil(bytes / 1000)} KB` : `${(bytes / MB).toFixed(1)} MB`

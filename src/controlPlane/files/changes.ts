@@ -76,6 +76,10 @@ export const makeChanges = Effect.fnUntraced(function* (nodes: Effect.Success<ty
     const format = formatOfName(to) ?? "tar.zst"
     yield* Effect.forEach([...paths, to], requirePath, { discard: true })
     yield* describeAudit({ paths: [to, ...paths] })
+    // What is missing is refused before the operation begins.
+    yield* nodes.on(id, (files) =>
+      Effect.forEach(paths, (path) => files.stat(id, path), { concurrency: 8, discard: true })
+    )
     return yield* begin("files.pack", id, { kind: "pack", paths, to, format }, headers)
   })
 

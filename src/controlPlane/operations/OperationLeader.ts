@@ -213,11 +213,16 @@ export const OperationLeader = Layer.effectDiscard(
     ) {
       const now = Option.getOrUndefined(yield* store.read(repo.find(operation.id)))
       const server = index.get(operation.server_id)
-      if (now?.state === "running" && server !== undefined)
-        yield* Effect.catchTag(runner.cancel(now, server), "OperationFailed", (error) =>
-          Effect.logWarning(`the task of a cancelled operation was not ended: ${error.reason}`)
-        )
-      return yield* end(operation, { state: "cancelled", reason })
+      const state =
+        now?.state === "running" && server !== undefined
+          ? yield* Effect.catchTag(runner.cancel(now, server), "OperationFailed", (error) =>
+              Effect.logWarning(`the task of a cancelled operation was not ended: ${error.reason}`)
+            )
+          : undefined
+      return yield* end(
+        operation,
+        state === "done" ? { state, reason: null } : { state: "cancelled", reason }
+      )
     })
 
     const advance = Effect.fnUntraced(function* (

@@ -43,8 +43,11 @@ export interface OperationRunner {
     server: ServerRecord,
     report: (progress: OperationProgress) => Effect.Effect<void>
   ): Effect.Effect<void, RunnerError>
-  /** Ends the task on the node and removes what is unfinished; a node that does not know the id has nothing to do. */
-  cancel(operation: OperationRecord, server: ServerRecord): Effect.Effect<void, RunnerError>
+  /**
+   * Ends the task on the node and removes what is unfinished; a node that does not know the id has nothing to do. Returns
+   * `done` if the task is done nevertheless.
+   */
+  cancel(operation: OperationRecord, server: ServerRecord): Effect.Effect<unknown, RunnerError>
 }
 
 /** The runners by kind. They are registered before the leader begins. */

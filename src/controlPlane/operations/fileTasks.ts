@@ -51,6 +51,11 @@ export const FileTaskRunners = Layer.effectDiscard(
       cancel: Effect.fnUntraced(function* (operation, server) {
         const { access, request } = yield* callOf(operation, server)
         yield* asked(access.cancel(server.id, request))
+        const state = yield* asked(access.progress(server.id, operation.id)).pipe(
+          Effect.map((now) => now.state),
+          Effect.catchTag("OperationFailed", () => Effect.succeed("cancelled" as const))
+        )
+        return state === "done" ? state : undefined
       })
     }
     register("files.change", runner)

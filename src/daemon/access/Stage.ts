@@ -2,6 +2,7 @@
 import * as fs from "node:fs/promises"
 import { Effect, Exit, Option, Scope, Stream } from "effect"
 import { childPath, shownName, whyNoPath } from "../../contract/domain/Files.ts"
+import { cleanText } from "../../contract/domain/NodeText.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import {
   LONGEST_TARGET,
@@ -138,13 +139,13 @@ export class Stage {
     if (forbidden !== undefined) {
       return yield* new FileRefused({
         status: 403,
-        detail: `archive entry ${shownMember(name)}: ${path}: ${forbidden}`,
+        detail: `archive entry ${shownMember(name)}: ${cleanText(path)}: ${forbidden}`,
         hint: "Remove it from the archive; the field files of the blueprint says what callers may write."
       })
     }
     const place = yield* site.place(path)
     if (place.parts.length === 0 && kind !== "folder")
-      return yield* refuseMember(name, `a volume or mount lies at ${path}`)
+      return yield* refuseMember(name, `a volume or mount lies at ${cleanText(path)}`)
     return place.shared === to.shared ? place : { ...place, parts: [] }
   })
 

@@ -75,8 +75,9 @@ export const changeTask = (changes: Changes): TaskWork => ({
   }),
   undo: (scene, record) => {
     const half = changes[record.next]
-    if (half === undefined) return Effect.void
+    if (half === undefined) return Effect.undefined
     const isCopied = record.copied === true
-    return undoStaging(scene, half, stagingOf(record.staging), { forget: Effect.void, isCopied })
+    const undone = undoStaging(scene, half, stagingOf(record.staging), { forget: Effect.void, isCopied })
+    return Effect.as(undone, undefined)
   }
 })

@@ -1,7 +1,7 @@
 /** Entries of folders as callers see them, and the strong tags of files (spec 10.2, 10.3). */
 import type { BigIntStats, Stats } from "node:fs"
 import * as fs from "node:fs/promises"
-import { Clock, Effect, Option } from "effect"
+import { Effect, Option } from "effect"
 import { childPath, type FileEntry, type FileType, shownName } from "../../contract/domain/Files.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
@@ -10,6 +10,7 @@ import { io, isTemporary, lstatIn, PERMISSIONS, within } from "../disk/safePath.
 import { treeSize } from "../files/copyTree.ts"
 import { noSuchPath } from "./refused.ts"
 import { bytesOf, type Place, type Site } from "./Site.ts"
+import { walkVisible } from "./visible.ts"
 
 const LATEST = 253_402_300_799_999
 
@@ -126,8 +127,6 @@ const isGone = ({ code }: IoError) => code === "ENOENT" || code === "EINVAL"
 
 const SIZES = "5 seconds"
 const CONCURRENCY = 16
-/** Age of remnants of writes of killed daemons, in ms. */
-const REMNANT_AGE = 24 * 3600 * 1000
 
 export interface ListRequest {
   readonly path: string
@@ -136,32 +135,13 @@ export interface ListRequest {
   readonly sizes: boolean
 }
 
-/** Removes what a killed daemon has left in a folder a day ago, or earlier. */
-const removeRemnants = Effect.fnUntraced(function* (
-  path: string,
-  folder: fs.FileHandle,
-  remnants: ReadonlyArray<string>
-) {
-  const now = yield* Clock.currentTimeMillis
-  for (const name of remnants) {
-    const found = yield* lstatIn(path, folder, name)
-    if (Option.isNone(found) || !found.value.isFile()) continue
-    if (now - found.value.mtimeMs > REMNANT_AGE) yield* io(path, () => fs.unlink(within(folder, name)))
-  }
-})
-
 /** Lists a page of a folder by name; names that callers may not see are left out. */
 export const listFolder = Effect.fnUntraced(function* (site: Site, request: ListRequest) {
   const place = yield* site.place(request.path)
   const folder = yield* site.folderAt(place)
-  const remnants: Array<string> = []
-  const isListed = (name: string) => {
-    if (isTemporary(name)) remnants.push(name)
-    return !isTemporary(name) && !site.isHidden(childPath(place.path, name))
-  }
+  const isListed = (name: string) => !isTemporary(name) && !site.isHidden(childPath(place.path, name))
   const after = request.after === undefined ? undefined : bytesOf(request.after)
   const names = yield* namesAfter(place.path, folder, { after, most: request.limit + 1 }, isListed)
-  yield* Effect.ignore(removeRemnants(place.path, folder, remnants))
   const layerOf = yield* site.layersIn(place)
   const entry = Effect.fnUntraced(function* (bytes: Buffer) {
     const name = shownName(bytes)
@@ -213,6 +193,20 @@ const fitting = (entries: ReadonlyArray<FileEntry>): number => {
   return entries.length
 }
 
+/** Returns the bytes of a folder. What callers may not see does not count. */
+const sizeOf = Effect.fnUntraced(function* (site: Site, path: string) {
+  if (!site.hasPatterns) {
+    const handle = yield* site.folderAt(yield* site.place(path))
+    return (yield* treeSize(`/proc/self/fd/${handle.fd}/.`)).bytes
+  }
+  let bytes = 0
+  yield* walkVisible(site, path, ({ stats }) => {
+    bytes += stats.blocks * 512
+    return Effect.void
+  })
+  return bytes
+})
+
 /** Adds the bytes of folders, as far as they are measured within {@link SIZES}. */
 const withSizes = Effect.fnUntraced(function* (
   site: Site,
@@ -224,9 +218,7 @@ const withSizes = Effect.fnUntraced(function* (
     entries,
     Effect.fnUntraced(function* (entry, index) {
       if (entry.type !== "folder") return
-      const handle = yield* site.folderAt(yield* site.place(childPath(folder, entry.name)))
-      const { bytes } = yield* treeSize(`/proc/self/fd/${handle.fd}/.`)
-      sized[index] = { ...entry, size: bytes }
+      sized[index] = { ...entry, size: yield* sizeOf(site, childPath(folder, entry.name)) }
     }, Effect.scoped),
     { concurrency: 4, discard: true }
   ).pipe(

@@ -1,8 +1,6 @@
 /** The access of the control plane to the files of servers on this node (spec 10). Read first: `Site.ts`. */
 import { Effect, type Scope, Stream } from "effect"
-import type { FileRules } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import {
   type FileError,
@@ -10,23 +8,21 @@ import {
   type NodeFiles,
   type WriteFile
 } from "../../contract/nodeApi/NodeFiles.ts"
-import { likelyKind } from "../files/fileContext.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { uploadIds } from "../files/uploadFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { archiveOf } from "./archive.ts"
-import { applyChange, isLarge, type Scene, undoWrite } from "./changes.ts"
+import { applyChange, isLarge, type Scene } from "./changes.ts"
 import { readContents, writeContents } from "./contents.ts"
 import { differences } from "./diff.ts"
 import { listFolder, statEntry } from "./entries.ts"
 import { type AccessError, toFileError } from "./refused.ts"
-import { Room } from "./room.ts"
-import { Site } from "./Site.ts"
+import type { Site } from "./Site.ts"
+import { makeScenes, makeSite } from "./scenes.ts"
 import { searchFiles } from "./search.ts"
 import { openSession } from "./session.ts"
 import type { Tasks } from "./tasks.ts"
-import { Unfinished } from "./Unfinished.ts"
 import { makeUploads } from "./uploads.ts"
 
 /** Longest wait for bytes of a file that is written. */
@@ -79,19 +75,6 @@ export const taking = <A, E, E2>(
     return Effect.mapError(access(given), (error) => failed?.error ?? error)
   })
 
-/** Returns the files of a server during an access. @param rules default: those of its blueprint */
-export const makeSite = Effect.fnUntraced(function* (
-  files: InstanceFiles["Service"],
-  instance: Instance,
-  rules?: FileRules
-) {
-  const { folder } = instance
-  const { spec, status } = instance.file.get()
-  // A reboot has unmounted the files of offline servers; no start may change the mounts of others.
-  if (!isUp(status)) yield* files.open(folder, spec, likelyKind(spec), "kept")
-  return new Site(folder, spec, yield* files.layout(folder, spec), rules ?? spec.definition.files ?? {})
-})
-
 const serversWithUploads = (instances: Instances["Service"]) =>
   Effect.suspend(() =>
     Effect.filter(
@@ -115,29 +98,7 @@ export const makeAccess = ({
   instances,
   tasks
 }: AccessParts): NodeFiles & { readonly uploads: ReturnType<typeof makeUploads> } => {
-  const kept = new WeakMap<Instance, Pick<Scene, "room" | "unfinished">>()
-  const keptOf = (instance: Instance) => {
-    const known = kept.get(instance)
-    if (known !== undefined) return known
-    const made = { room: new Room(files), unfinished: new Unfinished(instance.folder) }
-    kept.set(instance, made)
-    return made
-  }
-
-  const makeScene = Effect.fnUntraced(function* (instance: Instance) {
-    const site = yield* makeSite(files, instance)
-    const scene: Scene = { site, ...keptOf(instance) }
-    yield* scene.unfinished
-      .undone((unmade, forget) => undoWrite(scene, unmade, forget))
-      .pipe(
-        Effect.catch((error) =>
-          Effect.logWarning(
-            `an unfinished write was not undone: ${"detail" in error ? error.detail : error._tag}`
-          )
-        )
-      )
-    return scene
-  })
+  const makeScene = makeScenes(files)
 
   /** Runs an access to the files of a server. */
   const use = <A>(

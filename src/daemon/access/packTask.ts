@@ -58,5 +58,9 @@ export const packTask = ({ format, paths, to }: PackTask): TaskWork => ({
     },
     (packed) => Effect.mapError(packed, toFileError(to))
   ),
-  undo: (scene, record) => Effect.ignore(tidied(scene, to, record))
+  undo: (scene, record) =>
+    Effect.match(tidied(scene, to, record), {
+      onSuccess: (hadFinished) => (hadFinished ? { ...record, state: "done" as const } : undefined),
+      onFailure: () => undefined
+    })
 })

@@ -71,7 +71,11 @@ const whyInTheWay = ({ overwrite }: Placing, { path, stats, there }: Child) => {
   }
   return isFolder || overwrite !== "fail"
     ? undefined
-    : conflict(path, "it exists", "Send overwrite=replace or overwrite=skip, or unpack into another folder.")
+    : conflict(
+        path,
+        "it exists; overwrite=replace replaces it, overwrite=skip leaves it",
+        "Send overwrite=replace or overwrite=skip, or unpack into another folder."
+      )
 }
 
 /** Refuses the tree if something that exists is in its way. Folders are joined. */

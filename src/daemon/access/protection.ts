@@ -4,7 +4,7 @@ import { Effect, Option } from "effect"
 import { enter } from "../disk/safePath.ts"
 import { conflict, forbidden, unprocessable } from "./refused.ts"
 import type { Located, Place, Site } from "./Site.ts"
-import { walkInside } from "./trees.ts"
+import { MAX_DEPTH, walkInside } from "./trees.ts"
 
 /** Entries in which rules of the blueprint are looked for. */
 const MOST_CHECKED = 200_000
@@ -43,6 +43,11 @@ export const refuseProtected = Effect.fnUntraced(function* (
     if (entries > MOST_CHECKED)
       return unprocessable(
         `${path}: it has more than ${MOST_CHECKED} entries`,
+        "Change its folders one by one."
+      )
+    if (entry.depth >= MAX_DEPTH && entry.stats.isDirectory())
+      return unprocessable(
+        `${path}: it has folders more than ${MAX_DEPTH} deep`,
         "Change its folders one by one."
       )
     if (site.isHidden(entry.path)) return holdsHidden(path)

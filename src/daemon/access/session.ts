@@ -325,6 +325,7 @@ export const openSession = Effect.fnUntraced(function* ({ files, instance, use, 
 
   /** Takes one of the places of open files, until the scope ends. */
   const ownScope = Effect.gen(function* () {
+    if (opened >= MOST_OPEN) return yield* tooManyOpen
     opened += 1
     const own = yield* Scope.fork(scope)
     yield* Scope.addFinalizer(
@@ -339,27 +340,24 @@ export const openSession = Effect.fnUntraced(function* ({ files, instance, use, 
   const openFile = (path: string, flags: OpenFlags, mode?: number) =>
     use(path, (scene) =>
       Effect.gen(function* () {
-        if (opened >= MOST_OPEN) return yield* tooManyOpen
-        const place = yield* flags.write ? scene.site.writable(path) : scene.site.place(path)
-        const at = yield* scene.site.parent(place)
         const own = yield* ownScope
-        const handle = yield* openAt(scene, place, at, {
-          flags,
-          scope: own,
-          ...(mode === undefined ? {} : { mode })
-        }).pipe(Effect.onError(() => Scope.close(own, Exit.void)))
-        return makeOpenFile(scene, place, {
-          handle,
-          close: Scope.close(own, Exit.void),
-          isWritten: flags.write
-        })
+        const close = Scope.close(own, Exit.void)
+        return yield* Effect.gen(function* () {
+          const place = yield* flags.write ? scene.site.writable(path) : scene.site.place(path)
+          const at = yield* scene.site.parent(place)
+          const handle = yield* openAt(scene, place, at, {
+            flags,
+            scope: own,
+            ...(mode === undefined ? {} : { mode })
+          })
+          return makeOpenFile(scene, place, { handle, close, isWritten: flags.write })
+        }).pipe(Effect.onError(() => close))
       }).pipe(Effect.uninterruptible, scene.room.explained(scene.site))
     )
 
   const openFolder = (path: string) =>
     use(path, ({ site }) =>
       Effect.gen(function* () {
-        if (opened >= MOST_OPEN) return yield* tooManyOpen
         const own = yield* ownScope
         const read = yield* openEntriesOf(site, path, own).pipe(
           Effect.onError(() => Scope.close(own, Exit.void))

@@ -59,8 +59,11 @@ export interface TaskWork {
       readonly note: (record: TaskRecord) => void
     }
   ): Effect.Effect<TaskRecord, AccessError, Scope.Scope>
-  /** Undoes what is half made. */
-  undo(scene: ChangeScene, record: TaskRecord): Effect.Effect<unknown, AccessError, Scope.Scope>
+  /** Undoes what is half made. Returns the record of the end if the task cannot be undone any more, and was finished. */
+  undo(
+    scene: ChangeScene,
+    record: TaskRecord
+  ): Effect.Effect<TaskRecord | undefined, AccessError, Scope.Scope>
 }
 
 const decode = Schema.decodeUnknownOption(Schema.fromJsonString(TaskRecord))

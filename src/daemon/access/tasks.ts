@@ -154,7 +154,7 @@ export const makeTasks = Effect.gen(function* () {
           ...(record.state === "running" ? { state: "interrupted" as const } : {})
         }
       }).pipe(explained),
-    /** Ends a task; what is half made is undone. */
+    /** Ends a task; what is half made is undone. A task that cannot be undone any more is done. */
     cancel: (instance: Instance, id: string, task: FileTask, use: Use): Effect.Effect<void, FileError> =>
       locks
         .withLock(keyOf(instance, id))(
@@ -164,11 +164,19 @@ export const makeTasks = Effect.gen(function* () {
             const record = yield* readRecord(instance, id)
             if (record?.state !== "running") return
             yield* writeAtomic(recordPath(instance, id), recordText({ ...record, state: "cancelled" }))
-            yield* use((scene) => Effect.as(workOf(task).undo(scene, record), record)).pipe(
+            const end = yield* use((scene) =>
+              Effect.map(workOf(task).undo(scene, record), (made) => made ?? record)
+            ).pipe(
               Effect.catch((error) =>
-                Effect.logWarning(`a cancelled task was not undone: ${"detail" in error ? error.detail : ""}`)
+                Effect.as(
+                  Effect.logWarning(
+                    `a cancelled task was not undone: ${"detail" in error ? error.detail : ""}`
+                  ),
+                  record
+                )
               )
             )
+            if (end.state !== "running") yield* writeAtomic(recordPath(instance, id), recordText(end))
           })
         )
         .pipe(explained)

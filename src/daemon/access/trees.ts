@@ -19,7 +19,7 @@ import {
   temporaryName,
   within
 } from "../disk/safePath.ts"
-import { conflict } from "./refused.ts"
+import { conflict, unprocessable } from "./refused.ts"
 import type { Located } from "./Site.ts"
 
 type TreeError = FileRefused | PathRefused | IoError
@@ -94,6 +94,8 @@ export const walkInside = <E>(
     readonly folder: fs.FileHandle
     readonly name: Buffer
     readonly stats: Stats
+    /** Folders above it in the tree. A folder at {@link MAX_DEPTH} is not entered. */
+    readonly depth: number
   }) => Effect.Effect<boolean, E, Scope.Scope>,
   depth = 0
 ): Effect.Effect<void, E | TreeError> =>
@@ -102,7 +104,7 @@ export const walkInside = <E>(
       const shown = childPath(path, shownName(name))
       const found = yield* lstatIn(shown, at, name)
       if (Option.isNone(found)) return
-      const isEntered = yield* use({ path: shown, folder: at, name, stats: found.value })
+      const isEntered = yield* use({ path: shown, folder: at, name, stats: found.value, depth })
       if (!isEntered || !found.value.isDirectory() || depth >= MAX_DEPTH) return
       const next = yield* enter(shown, at, name)
       if (Option.isSome(next)) yield* walkInside(shown, next.value, use, depth + 1)
@@ -145,9 +147,15 @@ export const copyInside = (
   path: string,
   from: Located,
   to: Located,
-  options: CopyOptions
+  options: CopyOptions,
+  depth = 0
 ): Effect.Effect<void, TreeError> =>
   Effect.gen(function* () {
+    if (depth > MAX_DEPTH)
+      return yield* unprocessable(
+        `${path}: it lies more than ${MAX_DEPTH} folders deep`,
+        "Copy its folders one by one."
+      )
     const found = yield* lstatIn(path, from.folder, from.name)
     if (Option.isNone(found)) return yield* new IoError({ code: "ENOENT", message: path })
     const stats = found.value
@@ -176,7 +184,13 @@ export const copyInside = (
       const shown = shownName(name)
       // What another write has not finished is not seen, and a copy of it would stay.
       if (isTemporary(shown)) return Effect.void
-      return copyInside(childPath(path, shown), { folder: inside, name }, { folder: copy, name }, options)
+      return copyInside(
+        childPath(path, shown),
+        { folder: inside, name },
+        { folder: copy, name },
+        options,
+        depth + 1
+      )
     })
     yield* chownLike(path, copy, owner)
     yield* io(path, () => copy.chmod(stats.mode & PERMISSIONS))

@@ -214,7 +214,8 @@ export const unpackTask = (task: UnpackTask, arrival: Arrival | undefined): Task
       const base = yield* baseOf(scene.site, task.to)
       const names = stagingOf(record.staging)
       yield* removeLeft(base, names.aside)
+      if ((yield* holderOf(base, names.old)) === undefined) return undefined
       // Part of it may be in place already.
-      yield* commit(scene, { base, record, task }, () => Effect.void)
+      return yield* commit(scene, { base, record, task }, () => Effect.void)
     }).pipe(Effect.scoped)
 })

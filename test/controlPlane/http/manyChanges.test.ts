@@ -38,6 +38,8 @@ layer(Layer.provideMerge(Far.layer, service()), options)("many changes of files"
         for (const to of ["/world.rar", "/world", "world.zip"])
           assertError(yield* send("pack", { paths: ["/world"], to }), 422)
         assertError(yield* send("pack", { paths: [], to: "/x.zip" }), 422)
+        const missing = yield* send("pack", { paths: ["/world", "/none"], to: "/x.zip" })
+        assertError(missing, 404, "no such path: /none")
         const folders = yield* keyed("Operator", { allow: ["files"], paths: ["/world"] })
         const reader = yield* keyed("Operator", { allow: ["browse"] })
         for (const [key, paths, to] of [

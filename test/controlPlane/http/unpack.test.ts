@@ -58,7 +58,10 @@ layer(Layer.provideMerge(Far.layer, service()), options)("archives are unpacked"
         const { api, id } = made
         assert.strictEqual((yield* put(made, "path=/to", tar)).status, 202)
         const twice = yield* put(made, "path=/to", tar)
-        assert.deepInclude(twice.json, { code: "409", detail: "/to/a.yml: it exists" })
+        assert.deepInclude(twice.json, {
+          code: "409",
+          detail: "/to/a.yml: it exists; overwrite=replace replaces it, overwrite=skip leaves it"
+        })
         assert.strictEqual((yield* put(made, "path=/to&overwrite=skip", tar)).json.state, "done")
         const absolute = yield* put(made, "path=/to", archive(member({ name: "/etc/x" })))
         assert.deepInclude(absolute.json, { code: "422" })

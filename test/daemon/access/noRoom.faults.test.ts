@@ -114,7 +114,7 @@ const rules = () => {
             const node = yield* harness(options, yield* disk)
             const scene = yield* filesOf({ far: false }, { limits: { disk_space: LIMIT } }, node)
             const { change, files, folder, id } = scene
-            yield* refusesAll(scene, /^507 disk: \d+\.\d MB of 3\.0 MB$/)
+            yield* refusesAll(scene, /^507 disk: [\d.]+ [KM]B of 3\.0 MB$/)
             const most = fileLimit(LIMIT * 1_000_000)
             yield* change({ kind: "delete", path: "/two" })
             const touched = spawnSync("sh", ["-c", `seq ${most - 20} | xargs touch`], { cwd: folder })

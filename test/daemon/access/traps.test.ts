@@ -124,18 +124,20 @@ for (const [name, place] of Object.entries(places)) {
     )
 
     it.live(
-      "what a killed daemon has left without a record is hidden, and removed with a later listing",
+      "what a killed daemon has left beside a config file is hidden, and removed with the first access a day later",
       () =>
         Effect.gen(function* () {
-          const { folder, names, read } = yield* filesOf(place)
-          const remnant = ".muster-00000000-0000-0000-0000-000000000000.tmp"
-          put(folder, remnant, "half")
-          assert.notInclude(yield* names("/"), remnant)
-          assert.isTrue(existsSync(join(folder, remnant)))
-          assert.match(yield* refusalOf(read(`/${remnant}`)), /^404 /)
-          utimesSync(join(folder, remnant), 1_700_000_000, 1_700_000_000)
-          yield* names("/")
-          assert.isFalse(existsSync(join(folder, remnant)))
+          const find = { motd: "mine" }
+          const configs = { "plugins/a.properties": { parser: "properties", find } } as const
+          const { folder, names, read } = yield* filesOf(place, { configs })
+          const old = ".muster-00000000-0000-0000-0000-000000000000.tmp"
+          const young = ".muster-00000000-0000-0000-0000-000000000001.tmp"
+          for (const remnant of [old, young]) put(folder, `plugins/${remnant}`, "half")
+          utimesSync(join(folder, "plugins", old), 1_700_000_000, 1_700_000_000)
+          assert.deepStrictEqual(yield* names("/plugins"), ["a.yml"])
+          assert.isFalse(existsSync(join(folder, "plugins", old)))
+          assert.isTrue(existsSync(join(folder, "plugins", young)))
+          assert.match(yield* refusalOf(read(`/plugins/${young}`)), /^404 /)
         }).pipe(Effect.scoped)
     )
   })
@@ -148,7 +150,7 @@ for (const [name, place] of Object.entries(places)) {
         })
         const megabyte = new Uint8Array(1_000_000)
         const large = Stream.make(megabyte, megabyte, megabyte, megabyte)
-        const refused = /^507 disk: \d+\.\d MB of 3\.0 MB$/
+        const refused = /^507 disk: [\d.]+ [KM]B of 3\.0 MB$/
         assert.match(yield* refusalOf(files.write(id, { path: "/new/large" }, large)), refused)
         assert.match(
           yield* refusalOf(files.write(id, { path: "/announced", size: 4_000_000 }, large)),

@@ -142,12 +142,12 @@ for (const [name, place] of Object.entries(places)) {
           { name: "plugins/b.yml", content: "b" }
         ])
         const failed = yield* unpack(scene, bytes, { to: "/" })
-        assert.deepInclude(failed, { state: "failed", reason: "/plugins/a.yml: it exists" })
+        assert.deepInclude(failed, { state: "failed", reason: `/plugins/a.yml: ${exists}` })
         assert.deepStrictEqual(readdirSync(join(folder, "plugins")), ["a.yml"])
         assert.match(
           (yield* send(scene, archive(member({ name: "plugins/a.yml", content: "new" })), { to: "/" }))
             .refusal,
-          /^409 \/plugins\/a.yml: it exists$/
+          /^409 \/plugins\/a.yml: it exists; overwrite=replace/
         )
         assert.strictEqual((yield* unpack(scene, bytes, { to: "/", overwrite: "skip" })).state, "done")
         assert.strictEqual(readFileSync(join(folder, "plugins/a.yml"), "utf8"), "base\n")
@@ -197,6 +197,7 @@ for (const [name, place] of Object.entries(places)) {
 const plain = { far: false, instanceFiles: "copy" } as const
 
 /** What a killed daemon has left. */
+const exists = "it exists; overwrite=replace replaces it, overwrite=skip leaves it"
 const staging = {
   aside: ".muster-00000000-0000-4000-8000-000000000001.tmp",
   old: ".muster-00000000-0000-4000-8000-000000000002.tmp"
@@ -266,6 +267,22 @@ describe("spec 11.4: an archive that is unpacked when its daemon is killed", () 
       }).pipe(Effect.scoped)
     )
   }
+
+  it.live("one that is cancelled while it is moved into place is done, not cancelled", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf(plain)
+      const { files, folder, id } = scene
+      const operation_id = newOperation()
+      leave(scene, operation_id, 1)
+      mkdirSync(join(folder, staging.old, "plugins"), { recursive: true })
+      put(join(folder, staging.old), "plugins/b", "b")
+      const task = { kind: "unpack", path: "/a.tar", to: "/plugins", overwrite: "fail" } as const
+      yield* files.cancel(id, { operation_id, task })
+      assert.strictEqual((yield* files.progress(id, operation_id)).state, "done")
+      assert.deepStrictEqual(below(join(folder, "plugins")), ["a.yml", "b"])
+      assert.deepStrictEqual(remnants(scene), [])
+    }).pipe(Effect.scoped)
+  )
 
   it.live("one that is in place is done", () =>
     Effect.gen(function* () {

@@ -83,7 +83,7 @@ for (const [name, place] of Object.entries(places)) {
         const into = archive(member({ name: "./v.txt", content: "replaced" }))
         assert.match(
           (yield* send(open, into, { to: "/world/shared" })).refusal,
-          /^409 \/world\/shared\/v.txt: it exists$/
+          /^409 \/world\/shared\/v.txt: it exists; overwrite=replace/
         )
         const replaced = yield* send(open, into, { to: "/world/shared", overwrite: "replace" })
         assert.strictEqual(replaced.state, "done")
