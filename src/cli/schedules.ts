@@ -1,4 +1,4 @@
-import { Console, Effect, Schema } from "effect"
+import { Console, Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import type { CreateSchedule } from "../contract/api/SchedulesGroup.ts"
 import {
@@ -35,6 +35,9 @@ import {
 } from "./shared/output.ts"
 import { confirm, yesFlag } from "./shared/terminal.ts"
 import { secondsFlag } from "./shared/times.ts"
+
+/** Characters of the name of a schedule. */
+const LONGEST_NAME = 64
 
 const scheduleArgument = Argument.String("schedule").pipe(
   Argument.withDescription("Id of the schedule, the beginning of one, or its name")
@@ -184,10 +187,25 @@ const bodyOf = Effect.fnUntraced(function* (
   } satisfies CreateSchedule
 })
 
-const planLines = ({ problems, servers_total, times }: SchedulePlan): string =>
+/** Returns a time as the clocks of a time zone show it, such as `Sun 29 Nov 2026, 04:00`. */
+const inZone = (at: string, timeZone: string): string =>
+  new Date(at).toLocaleString("en-GB", {
+    timeZone,
+    weekday: "short",
+    day: "numeric",
+    month: "short",
+    year: "numeric",
+    hour: "2-digit",
+    minute: "2-digit"
+  })
+
+const planLines = ({ problems, servers_total, times }: SchedulePlan, timezone = "UTC"): string =>
   [
     "Next times:",
-    ...times.map(({ at, note }) => `  ${at}${note === undefined ? "" : `  (${note})`}`),
+    ...times.map(({ at, note }) => {
+      const local = timezone === "UTC" ? "" : `  ${inZone(at, timezone)} ${timezone}`
+      return `  ${at}${local}${note === undefined ? "" : `  (${note})`}`
+    }),
     `Servers that match today: ${servers_total}`,
     ...problems.map((problem) => `Problem: ${problem}`)
   ].join("\n")
@@ -200,7 +218,7 @@ const createOrPlan = Effect.fnUntraced(function* (input: Settings, payload: Crea
   if (!("times" in made)) return yield* printOne(input, listing, made)
   const format = formatOf(input)
   const isText = format === "table" || format === "wide"
-  yield* Console.log(isText ? planLines(made) : jsonOf(made, 2))
+  yield* Console.log(isText ? planLines(made, payload.timezone) : jsonOf(made, 2))
 })
 
 const create = command("create", {
@@ -237,9 +255,9 @@ const restart = command("restart", {
   },
   input: {
     cron: cronArgument,
-    name: Flag.String("name").pipe(
-      Flag.withDescription("Name of the schedule; default restart"),
-      Flag.withDefault("restart")
+    name: textFlag(
+      "name",
+      "Name of the schedule; default: `restart` and its servers, such as `restart label=team=a`"
     ),
     warn: textFlag("warn", "Times before the restart at which players are warned, such as 10m,1m,10s"),
     line: Flag.String("line").pipe(
@@ -254,7 +272,12 @@ const restart = command("restart", {
         ? []
         : [yield* checked(readWarning(`${warn.value}:${line}`), `--warn ${warn.value}`)]
     const steps = [...warning, { power: "restart" as const }]
-    const body = yield* bodyOf(input, { name, cron, steps })
+    const servers = Option.match(input.server, {
+      onNone: () => input.selector.join(" "),
+      onSome: (server) => server
+    })
+    const own = Option.getOrElse(name, () => `restart ${servers}`.slice(0, LONGEST_NAME))
+    const body = yield* bodyOf(input, { name: own, cron, steps })
     yield* createOrPlan(input, { ...body, only_if: { status: "running" } })
   }
 })

@@ -111,6 +111,8 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
     "shared/net",
     "controlPlane/store",
     "controlPlane/http",
+    "controlPlane/backups",
+    "controlPlane/operations",
     "controlPlane/keys",
     "controlPlane/servers",
     "controlPlane/webhooks"

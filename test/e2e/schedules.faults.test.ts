@@ -76,7 +76,7 @@ describe("spec 13.5: the leader is killed at each write of a run", () => {
           ([rows]) => Number(rows?.[0]?.count ?? 0)
         )
         const runs: Array<string> = []
-        for (let at = 1; at < WRITES; at += 2) {
+        for (let at = 1; at < WRITES; at += 1) {
           yield* statementsOn(set.url, "ALTER SEQUENCE run_writes RESTART")
           const lines = node.brain.lines.length
           const { json: begun } = yield* expectStatus(other, 202, "POST", `${path}/run`)

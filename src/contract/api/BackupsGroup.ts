@@ -11,6 +11,7 @@ import {
 import { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { Operation } from "../domain/Operation.ts"
+import { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { Authorization, ReadableServers } from "./middleware.ts"
 import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
 import { labels, numberBetween, oneOf, text, time } from "./query.ts"
@@ -28,6 +29,10 @@ const page = {
   after: text("Only backups that are older than the one with this id.")
 }
 
+export const BulkBackup = Schema.Struct({ selector: Selector, ...BackupRequest.fields }).annotate({
+  identifier: "BulkBackup"
+})
+
 /** Backups of servers (spec 12). */
 export class BackupsGroup extends HttpApiGroup.make("backups")
   .add(
@@ -42,6 +47,17 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
         right: "backups",
         audited: "backup.create",
         longestWait: LONGEST_WAIT_SECONDS
+      })
+    ),
+    HttpApiEndpoint.post("createMany", "/backups", {
+      payload: BulkBackup,
+      success: BulkOutcomes,
+      error: InvalidRequest
+    }).annotateMerge(
+      route("Back up the files of all selected servers; each node makes one backup at a time", {
+        right: "backups",
+        audited: "backup.create",
+        longestWait: 60
       })
     ),
     HttpApiEndpoint.post("restore", "/servers/:server/restore", {

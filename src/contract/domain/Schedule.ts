@@ -1,5 +1,6 @@
 /** Schedules: steps that servers go through at fixed times (spec 13). */
 import { Schema } from "effect"
+import { BackupRequest } from "./Backup.ts"
 import { ConsoleLine } from "./ConsoleLine.ts"
 import { DefinitionId, ServerId } from "./Id.ts"
 import { PrintableText } from "./Labels.ts"
@@ -81,6 +82,20 @@ const WebhookStep = Schema.Struct({ webhook: WebhookId }).annotate({
   description: "Sends a message to a webhook. Needs a key of the scope `AppAdmin`."
 })
 
+const BackupStep = Schema.Struct({
+  backup: Schema.Struct({
+    ...BackupRequest.fields,
+    background: optionalInput(
+      Schema.Boolean.annotate({
+        description: "`true`: the next step does not wait for the end of the backup."
+      })
+    )
+  }).annotate({ identifier: "ScheduledBackup" })
+}).annotate({
+  identifier: "BackupStep",
+  description: "Backs up the files of the server, and waits for the end; fails if the backup fails."
+})
+
 /** The steps of this version, by their names. */
 export const stepKinds = {
   command: CommandStep,
@@ -89,6 +104,7 @@ export const stepKinds = {
   warn: WarnStep,
   wait_for: WaitForStep,
   upgrade: UpgradeStep,
+  backup: BackupStep,
   webhook: WebhookStep
 } as const
 

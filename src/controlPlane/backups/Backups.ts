@@ -147,8 +147,11 @@ export const makeNewBackup = Effect.gen(function* () {
   const repo = yield* BackupRepo
   const blueprints = yield* BlueprintStore
   const targets = yield* BackupTargets
-  return Effect.fnUntraced(function* (server: ServerRecord, request: BackupRequest) {
-    const backup_id = serverId(idBytes(16))
+  return Effect.fnUntraced(function* (
+    server: ServerRecord,
+    request: BackupRequest,
+    backup_id: ServerId = serverId(idBytes(16))
+  ) {
     const rule = yield* blueprints.backupRule(server.blueprint_id)
     const target = request.target ?? rule.target ?? NODE_TARGET
     // The task gets the secret when it runs; here it is checked that there is one.
@@ -218,13 +221,24 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       return record.state === "done" ? record : yield* notDone(record)
     })
 
-    const create = Effect.fn("Backups.create")(function* (id: ServerId, request: BackupRequest) {
+    /** Begins a backup. @param backup_id its id, if the caller chooses one */
+    const create = Effect.fn("Backups.create")(function* (
+      id: ServerId,
+      request: BackupRequest,
+      backup_id?: ServerId
+    ) {
       const server = yield* recordOf(id)
       yield* refuseMoving(id)
       if (server.install.phase !== "ready") return yield* wrongStatus(server)
-      const { insert, task } = yield* newBackup(server, request)
+      const { insert, task } = yield* newBackup(server, request, backup_id)
       yield* describeAudit({ id: task.backup_id })
       return yield* operations.begin("backup.create", server, task, { alongside: insert })
+    })
+
+    /** Returns the operation that makes a backup, or has made it, if there is one. */
+    const operationOf = Effect.fnUntraced(function* (id: string) {
+      const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+      return record === undefined ? undefined : { id: record.operation_id, server_id: record.server_id }
     })
 
     const verify = Effect.fn("Backups.verify")(function* (id: string) {
@@ -279,7 +293,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    return { create, find, finished, list, listOf, patch, archive, remove, verify }
+    return { create, find, finished, list, listOf, operationOf, patch, archive, remove, verify }
   })
 }) {
   static readonly layer = Layer.effect(Backups, Backups.make)

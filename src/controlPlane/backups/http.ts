@@ -3,6 +3,7 @@ import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { shownBackup } from "../../contract/domain/Backup.ts"
+import { TooManyRequests } from "../../contract/domain/errors.ts"
 import { labelCondition } from "../../contract/domain/Labels.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { Tickets } from "../events/Tickets.ts"
@@ -10,6 +11,8 @@ import { attachment, OCTETS } from "../files/ranges.ts"
 import { limitResponse } from "../http/rateLimit.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { makeAccepted } from "../operations/http.ts"
+import { respondWithFields } from "../servers/listHttp.ts"
+import { makeBulk } from "../servers/ServerManager.ts"
 import { Backups } from "./Backups.ts"
 import { BackupTargets } from "./BackupTargets.ts"
 import { Restores } from "./Restores.ts"
@@ -34,6 +37,7 @@ export const BackupsHandlers = handlersOf(
     const accepted = yield* makeAccepted
     const backups = yield* Backups
     const restores = yield* Restores
+    const bulk = yield* makeBulk
     const tickets = yield* Tickets
 
     const pageOf = ({ blueprint_id = "", server_id = "", since = "", state = "", ...query }: PageQuery) => ({
@@ -61,6 +65,16 @@ export const BackupsHandlers = handlersOf(
         },
         Effect.catchTag("LimitReached", limitResponse)
       ),
+      createMany: ({ payload: { selector, ...request } }) =>
+        Effect.flatMap(
+          bulk(selector, (id) =>
+            backups.create(id, request).pipe(
+              Effect.catchTag("LimitReached", ({ detail, hint }) => new TooManyRequests({ detail, hint })),
+              Effect.asVoid
+            )
+          ),
+          (outcomes) => respondWithFields(outcomes)
+        ),
       listOf: Effect.fnUntraced(function* ({ params, query, request }) {
         const found = yield* backups.listOf(params.server, pageOf(query), conditionsOf(query))
         return shown(request.url, found)

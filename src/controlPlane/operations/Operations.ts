@@ -175,7 +175,10 @@ export class Operations extends Context.Service<Operations>()("muster/operations
     })
 
     /** Waits until an operation has ended, and returns it; nothing if it was removed meanwhile. */
-    const ended = Effect.fn("Operations.ended")(function* ({ id, server_id }: OperationRecord) {
+    const ended = Effect.fn("Operations.ended")(function* ({
+      id,
+      server_id
+    }: Pick<OperationRecord, "id" | "server_id">) {
       const changed = yield* index.changeOf(server_id)
       while (true) {
         changed.closeUnsafe()

@@ -15,6 +15,7 @@ import { timesOf, whyNoZone } from "./times.ts"
 const rightOf = (step: ScheduleStep): Right | undefined => {
   if ("command" in step || "warn" in step) return "commands"
   if ("power" in step) return rightOfPower(step.power)
+  if ("backup" in step) return "backups"
   return "upgrade" in step ? "change" : undefined
 }
 

@@ -1,12 +1,16 @@
 /** The steps of a schedule for one server (spec 13.5). Each can be repeated by a later leader. */
+import { createHash } from "node:crypto"
 import { Clock, Context, Data, Duration, Effect, Schedule } from "effect"
-import type { ServerId } from "../../contract/domain/Id.ts"
+import type { BackupRequest } from "../../contract/domain/Backup.ts"
+import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { RunRecord, RunServerRecord, ScheduleStep } from "../../contract/domain/Schedule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { WebhookId } from "../../contract/domain/Webhook.ts"
+import { Backups } from "../backups/Backups.ts"
 import { CurrentPrincipal, type Principal } from "../http/Principal.ts"
+import { Operations } from "../operations/Operations.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { Webhooks } from "../webhooks/Webhooks.ts"
@@ -153,12 +157,36 @@ const makeWebhookStep = Effect.gen(function* () {
   })
 })
 
+/** Backs up the server of a step. The id of the backup follows from the step, so that a later leader finds it. */
+const makeBackupStep = Effect.gen(function* () {
+  const backups = yield* Backups
+  const operations = yield* Operations
+  const attempt = yield* makeAttempt
+  return Effect.fnUntraced(function* (
+    { record, run, server }: StepContext,
+    { background = false, ...request }: BackupRequest & { readonly background?: boolean }
+  ) {
+    const id = serverId(createHash("sha256").update(`${run.id} ${record.id} ${server.step}`).digest())
+    const operation = yield* attempt(
+      Effect.gen(function* () {
+        return (yield* backups.operationOf(id)) ?? (yield* backups.create(record.id, request, id))
+      })
+    )
+    if (background) return
+    const ended = yield* attempt(operations.ended(operation))
+    if (ended?.state === "done") return
+    const reason = ended?.reason ?? "its operation was removed"
+    return yield* new StepFailed({ reason: `backup ${id} ${ended?.state ?? "failed"}: ${reason}` })
+  })
+})
+
 /** Makes the function that does one step for one server, with the rights of the key of its schedule. */
 export const makeStep = Effect.gen(function* () {
   const servers = yield* ServerManager
   const attempt = yield* makeAttempt
   const { warn, write } = yield* makeConsoleSteps
   const power = yield* makePowerStep
+  const backUp = yield* makeBackupStep
   const sendWebhook = yield* makeWebhookStep
 
   const perform = Effect.fnUntraced(function* (at: StepContext): Effect.fn.Return<void, StepFailed> {
@@ -179,6 +207,7 @@ export const makeStep = Effect.gen(function* () {
     }
     if ("upgrade" in step)
       return yield* Effect.asVoid(attempt(servers.upgrade(record.id, { dry_run: false, ...step.upgrade })))
+    if ("backup" in step) return yield* backUp(at, step.backup)
     return yield* sendWebhook(at, step.webhook)
   })
 

@@ -9,6 +9,7 @@ import {
   NotFound,
   type PreconditionFailed,
   type RangeNotSatisfiable,
+  type TooManyRequests,
   Unauthorized,
   type Unavailable
 } from "../../contract/domain/errors.ts"
@@ -134,6 +135,7 @@ export type BulkFailure =
   | PreconditionFailed
   | RangeNotSatisfiable
   | InsufficientStorage
+  | TooManyRequests
 
 const named = (ids: ReadonlyArray<ServerId>) => ({ filter: { labels: [], ids: new Set(ids) } })
 

@@ -111,6 +111,27 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
       })
     )
 
+    it.effect("POST /api/backups backs up all selected servers, with an outcome for each", () =>
+      Effect.gen(function* () {
+        const { api, id: first } = yield* scene("embedded")
+        const { id: second } = yield* scene("embedded")
+        const selector = { ids: [first, second, "unknown00000"] }
+        const { json } = yield* expectStatus(api, 200, "POST", "/api/backups", {
+          body: { selector, name: "all" }
+        })
+        assert.deepInclude(json, { [first]: { status: 200 }, [second]: { status: 200 } })
+        assert.strictEqual(json.unknown00000.code, "404")
+        for (const id of [first, second]) {
+          const [made] = yield* eventually(
+            Effect.map(expectStatus(api, 200, "GET", `/api/servers/${id}/backups`), (answer) => answer.json),
+            ([backup]) => backup?.state === "done"
+          )
+          assert.strictEqual(made.name, "all")
+        }
+        assertError(yield* api.request("POST", "/api/backups", { body: { selector: {} } }), 422)
+      })
+    )
+
     it.effect("backups outlive their server; verification then needs it, a download does not", () =>
       Effect.gen(function* () {
         const { api, files, id: server } = yield* scene("embedded")

@@ -95,6 +95,7 @@ const inputs: Readonly<
     body: { selector: { ids: [id] }, path: "/a", content: "a" }
   }),
   "backups.create": () => ({ status: 404 }),
+  "backups.createMany": (id) => ({ status: 200, body: { selector: { ids: [id] } } }),
   "backups.listOf": () => ({ status: 404 }),
   "backups.list": (id) => ({ status: 200, query: `?server_id=${id}` }),
   "backups.get": () => ({ status: 404 }),

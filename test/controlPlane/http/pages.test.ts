@@ -485,6 +485,7 @@ layer(service(noNode), options)("pages", (it) => {
           "PATCH /api/webhooks/{webhook}",
           "POST /api/backup-targets",
           "POST /api/backup-targets/{target}/test",
+          "POST /api/backups",
           "POST /api/backups/{backup}/verify",
           "POST /api/blueprints/reload",
           "POST /api/events/tickets",

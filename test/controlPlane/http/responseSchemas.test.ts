@@ -137,6 +137,7 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
           { warn: { line: "say {{left}}", at: [10, 1] } },
           { wait_for: "offline", timeout: 60 },
           { upgrade: {} },
+          { backup: { name: "nightly", background: true } },
           { webhook: "none" }
         ]
       }
@@ -161,6 +162,7 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "schedules.getRun": [{}],
   "schedules.cancelRun": [{}],
   "backups.create": [{ body: { name: "a", labels: { a: "b" } } }],
+  "backups.createMany": [{ body: { selector: { ids: ["nothing"] } } }],
   "backups.listOf": [{}],
   "backups.list": [{}, { query: "?limit=1&state=done" }],
   "backups.get": [{}],

@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import type { Principal } from "../../../src/controlPlane/http/Principal.ts"
+import { FakeTasks } from "../operations/FakeTasks.ts"
 import { makeHarness, request, runHarness as runAny } from "../servers/support/harness.ts"
 import { admin, as, byWallClock, ended, type Plane, passUntil, runsOf, schedule } from "./support.ts"
 
@@ -126,6 +127,53 @@ describe("spec 13.5: runs", () => {
           ])
         })
       )
+  )
+
+  it.effect("a backup step waits for its end; a chain whose backup fails leaves a running server", () =>
+    Effect.suspend(() => {
+      const tasks = new FakeTasks()
+      return runHarness(
+        Effect.gen(function* () {
+          const { plane, server } = yield* withServer({ runners: tasks.layer })
+          const steps = [
+            { power: "stop" },
+            { wait_for: "offline", timeout: 60 },
+            { backup: { name: "nightly" } },
+            { power: "start" }
+          ] as const
+          for (const end of ["done", "failed"] as const) {
+            yield* started(plane, server)
+            const { id } = yield* create(plane, { server_id: server, cron: "0 0 1 1 *", steps })
+            yield* plane.schedules.run(id).pipe(as(admin))
+            const before = tasks.tasks.size
+            yield* passUntil(
+              "the backup has begun",
+              Effect.sync(() => tasks.tasks.size > before)
+            )
+            const [operation = ""] = [...tasks.tasks.keys()].slice(-1)
+            yield* TestClock.adjust("10 minutes")
+            assert.deepInclude((yield* runsOf(plane, id))[0], {
+              state: "running",
+              servers: { [server]: { state: "running", step: 3 } }
+            })
+            tasks.change(operation, { end })
+            const run = yield* ended(plane, id)
+            assert.strictEqual(run.state, end)
+            if (end === "failed")
+              assert.match(run.reason ?? "", /step 3: backup \w{12} failed: no room on the disk$/)
+            yield* passUntil("it runs again", isStatus(plane, server, "running"))
+          }
+          yield* plane.servers.power(server, "stop")
+          yield* passUntil("it is offline", isStatus(plane, server, "offline"))
+          const { id } = yield* create(plane, {
+            server_id: server,
+            steps: [{ backup: { background: true } }]
+          })
+          yield* plane.schedules.run(id).pipe(as(admin))
+          assert.strictEqual((yield* ended(plane, id)).state, "done")
+        })
+      )
+    })
   )
 
   it.effect("300 servers by a selector: at most max_parallel at a time, the condition skips others", () =>

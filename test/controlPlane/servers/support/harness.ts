@@ -17,10 +17,13 @@ import { type Change, isPublic } from "../../../../src/contract/domain/Journal.t
 import type { ServerRecord } from "../../../../src/contract/domain/Server.ts"
 import type { ServerDefinition } from "../../../../src/contract/domain/ServerDefinition.ts"
 import { ControlPlane } from "../../../../src/contract/nodeApi/ControlPlane.ts"
+import { Backups } from "../../../../src/controlPlane/backups/Backups.ts"
+import { BackupTargets } from "../../../../src/controlPlane/backups/BackupTargets.ts"
 import { BlueprintStore } from "../../../../src/controlPlane/blueprints/BlueprintStore.ts"
 import { LiveFeed, StatsFeed } from "../../../../src/controlPlane/events/LiveFeed.ts"
 import { ApiKeys } from "../../../../src/controlPlane/keys/ApiKeys.ts"
 import { DaemonClient } from "../../../../src/controlPlane/nodes/DaemonClient.ts"
+import { Fleet } from "../../../../src/controlPlane/nodes/fleet/Fleet.ts"
 import { NodeMigrations } from "../../../../src/controlPlane/nodes/NodeMigrations.ts"
 import { layerOperationsWith } from "../../../../src/controlPlane/operations/layerOperations.ts"
 import { OperationsOptions } from "../../../../src/controlPlane/operations/OperationLeader.ts"
@@ -159,6 +162,12 @@ export const makeHarness = Effect.fnUntraced(function* (
   const layer = (own: FakeNodes) =>
     layerSchedules.pipe(
       Layer.provideMerge(layerWebhooks({ allowPrivate: true, variable: () => undefined })),
+      Layer.provideMerge(
+        Backups.layer.pipe(
+          Layer.provide(BackupTargets.layer({ allowPrivate: true, variable: () => undefined })),
+          Layer.provide(Fleet.layer)
+        )
+      ),
       Layer.provideMerge(layerOperationsWith(options.runners ?? Layer.empty)),
       Layer.provide(
         Layer.succeed(SchedulesOptions, { patience: "1 second", grace: "1 minute", look: "20 seconds" })
