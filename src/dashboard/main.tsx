@@ -8,6 +8,7 @@ import { listenToKeys } from "./app/shortcuts.tsx"
 import { onText, type View } from "./dom/el.ts"
 import { logo } from "./dom/icons.tsx"
 import { AdminPage } from "./pages/admin/AdminPage.tsx"
+import { BackupsPage } from "./pages/backups/BackupList.tsx"
 import { CreatePage } from "./pages/create/CreatePage.tsx"
 import { EventsPage } from "./pages/EventsPage.tsx"
 import { cancel as cancelUploads } from "./pages/files/uploads.ts"
@@ -36,6 +37,8 @@ const Page = (): View => {
       return <RolloutsPage />
     case "schedules":
       return <SchedulesPage />
+    case "backups":
+      return <BackupsPage />
     case "keys":
     case "quotas":
     case "webhooks":

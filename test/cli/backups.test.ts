@@ -8,7 +8,7 @@ import { Effect } from "effect"
 import { scene } from "../controlPlane/http/support/files.ts"
 import { options, service } from "../controlPlane/http/support/http.ts"
 import { muster } from "../support/command.ts"
-import { expectStatus } from "../support/servers.ts"
+import { becomes, expectStatus } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { done, refused, run } from "./support.ts"
 
@@ -69,6 +69,59 @@ layer(service(), options)("muster backups", (it) => {
         yield* done("operations", "wait", operation_id)
         assert.strictEqual(yield* done("backups", "show", `${server}:latest`, "-o", "id"), id)
       })
+    )
+
+    it.effect(
+      "restore gives a server the files of a backup, after a backup of its own; it must be offline",
+      () =>
+        Effect.gen(function* () {
+          const { api, files, id: server } = yield* world("restored")
+          const id = yield* done("backups", "create", "restored", "--name", "old", "-o", "id")
+          yield* files.put("/world/level.dat", "new")
+          const from = ["servers", "restore", "restored", "--from", "latest"]
+          assert.include(
+            yield* refused(64, ...from),
+            "Replace all files of restored by those of the backup old, "
+          )
+          assert.match(yield* done(...from, "--yes"), /^backup\.restore is done/)
+          assert.strictEqual((yield* files.get("/world/level.dat")).text, "level")
+          assert.strictEqual(
+            yield* done("backups", "list", "--server", "restored", "--limit", "1", "-o", "id"),
+            yield* done("backups", "show", "restored:before old", "-o", "id")
+          )
+          yield* done(
+            "servers",
+            "restore",
+            "restored",
+            "--from",
+            "before old",
+            "--no-safety",
+            "--start",
+            "--yes"
+          )
+          assert.strictEqual((yield* files.get("/world/level.dat")).text, "new")
+          yield* becomes(api, server, "running")
+          const why = yield* refused(2, "backups", "restore", id, "--yes")
+          assert.include(why, `server is running: ${server}`)
+          assert.include(why, "`muster servers stop")
+        })
+    )
+
+    it.effect(
+      "servers create --from-backup makes another server, whose blueprint, name and files are its own",
+      () =>
+        Effect.gen(function* () {
+          const { api, id: server } = yield* world("first")
+          yield* done("backups", "create", "first", "-o", "id")
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${server}`)
+          assert.include(yield* refused(64, "servers", "create", "--name", "none"), "--from-backup")
+          const create = ["servers", "create", "--from-backup", `${server}:latest`, "--name", "second"]
+          const id = yield* done(...create, "--wait", "-o", "id")
+          assert.notStrictEqual(id, server)
+          assert.strictEqual(yield* done("files", "cat", `${id}:/world/level.dat`), "level")
+          const made = JSON.parse(yield* done("servers", "show", "second", "--json"))
+          assert.deepInclude(made, { id, blueprint_id: "kept", name: "second" })
+        })
     )
 
     it.effect("the latest backup is of a server, and must be good", () =>

@@ -4,13 +4,16 @@ import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { keyed } from "../controlPlane/http/support/keyed.ts"
 import { chromium, chromiumNote } from "../support/browser.ts"
+import { until } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
-import { expectStatus, installed } from "../support/servers.ts"
+import { becomes, expectStatus, installed, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { assertClean, browser, openPage, shows, slow, step, violationsOf } from "./browser.ts"
 import { games } from "./definitions.ts"
 
 const rowOf = (page: Page, name: string | RegExp) => page.getByRole("row", { name })
+const tabOf = (page: Page, name: string) =>
+  page.getByRole("navigation", { name: "Parts of the server" }).getByRole("link", { name })
 const isWithin = "document.documentElement.scrollWidth === document.documentElement.clientWidth"
 
 /** Chooses an action of the menu of a backup with the keyboard. */
@@ -19,6 +22,10 @@ const choose = Effect.fnUntraced(function* (page: Page, name: string, item: stri
   yield* step(() => menu.focus())
   yield* step(() => page.keyboard.press("Enter"))
   const chosen = page.getByRole("menuitem", { name: item, exact: true })
+  yield* until(
+    "the first item has the focus",
+    step(() => page.evaluate<boolean>(`document.activeElement.role === "menuitem"`))
+  )
   yield* step(() => chosen.focus())
   yield* step(() => page.keyboard.press("Enter"))
 })
@@ -75,6 +82,39 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
     )
 
     it.effect(
+      "spec 12.5: a reader who knows no document restores last night's world of a server that is up",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const server = yield* running(api, "kept", { name: "survival" })
+          const content = `/api/servers/${server}/files/content?path=/level.dat`
+          yield* expectStatus(api, 201, "PUT", content, { raw: "last night" })
+          yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, {
+            body: { name: "nightly" },
+            headers: { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+          })
+          yield* expectStatus(api, 204, "PUT", content, { raw: "griefed" })
+          const opened = yield* openPage(yield* browser, api, "/dashboard", { width: 390 })
+          const { page } = opened
+          yield* step(() => page.getByRole("link", { name: "survival" }).first().click())
+          yield* step(() => tabOf(page, "Backups").click())
+          const row = rowOf(page, /nightly/)
+          yield* step(() => row.getByRole("button", { name: "Restore…" }).click())
+          const dialog = page.getByRole("dialog", { name: "Restore survival?" })
+          yield* step(() => dialog.getByText("The server is up. It stops first").waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          assert.isTrue(yield* step(() => page.evaluate<boolean>(isWithin)))
+          yield* step(() => dialog.getByRole("button", { name: "Stop and restore" }).click())
+          yield* shows(page, "Restored: survival")
+          yield* step(() => rowOf(page, /before nightly/).waitFor())
+          yield* becomes(api, server, "running")
+          assert.strictEqual((yield* expectStatus(api, 200, "GET", content)).text, "last night")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
       "spec 12.1: backups of other callers appear by themselves; the page of a deleted server still has them",
       () =>
         Effect.gen(function* () {
@@ -97,6 +137,20 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
           yield* shows(page, "This server does not exist")
           yield* step(() => rowOf(page, /nightly/).waitFor())
           assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => page.keyboard.press("G"))
+          yield* step(() => page.keyboard.press("B"))
+          yield* step(() => page.getByLabel("Filter servers and names").fill(server))
+          const row = rowOf(page, /nightly/)
+          yield* step(() => row.getByRole("link", { name: server }).waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => row.getByRole("button", { name: "New server…" }).click())
+          const dialog = page.getByRole("dialog", { name: "New server from this backup" })
+          yield* step(() => dialog.getByLabel("Name").fill("again"))
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => dialog.getByRole("button", { name: "Create the server" }).click())
+          yield* step(() => page.getByRole("heading", { name: "again" }).waitFor())
+          const [made] = (yield* expectStatus(api, 200, "GET", "/api/servers?q=again&include=name")).json
+          yield* becomes(api, made.id, "running")
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow
@@ -121,8 +175,8 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
           const { key: operator } = yield* keyed("Operator")
           const { page: other } = yield* openPage(launched, api, path, { key: operator })
           yield* step(() => other.getByText("Operator").waitFor())
-          yield* step(() => other.getByRole("link", { name: "Changes" }).waitFor())
-          assert.strictEqual(yield* step(() => other.getByRole("link", { name: "Backups" }).count()), 0)
+          yield* step(() => tabOf(other, "Changes").waitFor())
+          assert.strictEqual(yield* step(() => tabOf(other, "Backups").count()), 0)
         }).pipe(Effect.scoped),
       slow
     )

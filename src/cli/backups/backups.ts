@@ -1,14 +1,15 @@
-/** `muster backups`: backups of the files of servers. Read first: `backupNamed.ts`. */
+/** `muster backups`: backups of the files of servers. Read first: `shared/backup.ts`. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { BackupState } from "../../contract/domain/Backup.ts"
+import { restoreBackup } from "../servers/restore.ts"
+import { askFor, backupArgument, backupNamed, listing, serverIdNamed } from "../shared/backup.ts"
 import { command, given, group, limitFlag, severalFlag, textFlag } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { waitedFor } from "../shared/operation.ts"
 import { objectCommand, outputFlags, printList } from "../shared/output.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 import { sinceFlag } from "../shared/times.ts"
-import { askFor, backupArgument, backupNamed, listing, serverIdNamed } from "./backupNamed.ts"
 import { create } from "./create.ts"
 import { get } from "./get.ts"
 
@@ -123,13 +124,14 @@ const remove = command("delete", {
 export const backups = group("backups", {
   short: "Back up the files of servers",
   description:
-    "Make, list, check, download and delete backups of the files of servers. Backups stay when their server is deleted.",
+    "Make, list, check, download, restore and delete backups of the files of servers. Backups stay when their server is deleted.",
   subcommands: [
     create,
     list,
     show,
     verify,
     get,
+    restoreBackup,
     pinning("pin", true, "Pin a backup, so that it stays when it expires"),
     pinning("unpin", false, "Unpin a backup; it is deleted when it expires"),
     remove

@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import type { Operation } from "../../contract/domain/Operation.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { labelFlag, labelsOf } from "../servers/patch.ts"
+import { listing } from "../shared/backup.ts"
 import { command, given, switchFlag, textFlag } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
@@ -11,7 +12,6 @@ import { watchOperation } from "../shared/operation.ts"
 import { outputFlags, printOne } from "../shared/output.ts"
 import { note } from "../shared/terminal.ts"
 import { secondsFlag } from "../shared/times.ts"
-import { listing } from "./backupNamed.ts"
 
 export const backgroundFlag = switchFlag("background", "End once the work has begun, without waiting for it")
 

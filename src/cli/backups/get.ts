@@ -10,11 +10,11 @@ import { toStandardOutput } from "../files/content.ts"
 import { localTarget } from "../files/get.ts"
 import { partName, within } from "../files/localNames.ts"
 import { type Progress, withProgress } from "../files/progress.ts"
+import { backupArgument, backupNamed } from "../shared/backup.ts"
 import { command } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
 import { sizeText } from "../shared/output.ts"
-import { backupArgument, backupNamed } from "./backupNamed.ts"
 
 const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants
 

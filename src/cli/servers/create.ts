@@ -5,10 +5,12 @@ import type { NodeFit } from "../../contract/domain/Node.ts"
 import { nearest } from "../../contract/domain/nearest.ts"
 import { RunRule } from "../../contract/domain/RunRule.ts"
 import type { Server } from "../../contract/domain/Server.ts"
+import { backupNamed } from "../shared/backup.ts"
 import { command, given, numberFlag, switchFlag, textFlag } from "../shared/command.ts"
-import { CommandError, withCommands } from "../shared/failures.ts"
+import { CommandError, withCommands, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed } from "../shared/named.ts"
+import { watchOperation } from "../shared/operation.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
 import { note } from "../shared/terminal.ts"
 import { durationOf, secondsFlag } from "../shared/times.ts"
@@ -121,16 +123,32 @@ const startsByItself = (blueprint: string) =>
     ({ start }) => start === true
   )
 
+/** Waits until a new server has the files of its backup. @error CommandError they could not be restored */
+const untilRestored = Effect.fnUntraced(function* (server_id: Server["id"]) {
+  const [restore] = yield* ask((muster) =>
+    muster.operations.list({ query: { server_id, kind: "backup.restore", limit: "1" } })
+  )
+  if (restore !== undefined) yield* watchOperation(restore)
+})
+
 export const create = command("create", {
   description:
     "Create a server from a blueprint. With --wait, standard error shows the installation, and the exit status is 0 once the server is up, and 1 with the reason if that fails. If no node fits, the status is 2, and each node is listed with its reason.",
   examples: {
     "muster servers create demo --name lobby --start --wait": "Until it runs",
     "muster servers create demo --label team=a --set limits.memory_limit=512 --dry-run":
-      "Which nodes would fit"
+      "Which nodes would fit",
+    "muster servers create --from-backup lobby:latest --name lobby2 --wait": "From a backup of a server"
   },
   input: {
-    blueprint: Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint")),
+    blueprint: Argument.String("blueprint").pipe(
+      Argument.withDescription("Id of the blueprint; default: that of --from-backup"),
+      Argument.optional
+    ),
+    "from-backup": textFlag(
+      "from-backup",
+      "Give the server the files, overrides, labels and name of a backup: its id, its name, or SERVER:latest"
+    ),
     name: textFlag("name", "A name, which need not be unique"),
     node: textFlag("node", "Place the server on this node (id or name)"),
     label: labelFlag,
@@ -161,7 +179,7 @@ export const create = command("create", {
   },
   *run(input) {
     const {
-      blueprint,
+      blueprint: blueprintText,
       env,
       expires,
       label,
@@ -177,13 +195,19 @@ export const create = command("create", {
     } = input
     const flags = { output: others.output, json: others.json }
     const overrides = yield* overridesOf({ set, env })
+    const backup = yield* Effect.transposeOption(Option.map(others["from-backup"], backupNamed))
+    const blueprint = Option.getOrUndefined(
+      Option.orElse(blueprintText, () => Option.map(backup, ({ blueprint_id }): string => blueprint_id))
+    )
+    if (blueprint === undefined) return yield* wrongUsage("Name a blueprint, or a backup with --from-backup.")
     const payload = {
       blueprint_id: blueprint,
       ...(overrides === undefined ? {} : { overrides }),
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
       ...given({ name }),
       ...(Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {}),
-      ...given({ run, priority, start, expires_in: expires })
+      ...given({ run, priority, start, expires_in: expires }),
+      ...given({ from_backup: Option.map(backup, ({ id }) => id) })
     }
     const plan = ask((muster) => muster.servers.dryRun({ payload }))
     if (others["dry-run"]) return yield* printPlan(flags, yield* plan, blueprint)
@@ -207,6 +231,8 @@ export const create = command("create", {
     if (!wait) return yield* printServer(flags, created.id)
     const isAlways = (Option.getOrUndefined(run) ?? overrides?.run) === "always"
     const starts = Option.isSome(start) ? start.value : isAlways || (yield* startsByItself(blueprint))
-    yield* printList(flags, servers, [yield* untilUp(created, starts, timeout)], "")
+    const up = yield* untilUp(created, starts, timeout)
+    if (Option.isSome(backup)) yield* untilRestored(created.id)
+    yield* printList(flags, servers, [up], "")
   }
 })

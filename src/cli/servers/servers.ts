@@ -27,6 +27,7 @@ import {
   targetsOf,
   unpause
 } from "./power.ts"
+import { restoreServer } from "./restore.ts"
 import { wait } from "./wait.ts"
 
 /** Whether an argument is the id of a deleted server whose files are kept. */
@@ -240,6 +241,7 @@ export const servers = group("servers", {
     upgrade,
     reinstall,
     reset,
+    restoreServer,
     crashes,
     installLog
   ]

@@ -1,6 +1,6 @@
 import { useSignalEffect } from "@preact/signals"
 import type { ComponentChildren } from "preact"
-import { allowedTo, caller, signOut } from "../api/session.ts"
+import { allowedTo, caller, signOut, whyNot } from "../api/session.ts"
 import { classes, type View } from "../dom/el.ts"
 import { type IconName, icon, logo } from "../dom/icons.tsx"
 import { Dialogs } from "../parts/Dialog.tsx"
@@ -36,6 +36,7 @@ const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArr
   ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
   ["Rollouts", () => addressOf.rollouts, "layers", ["rollouts"]],
   ["Schedules", () => addressOf.schedules, "clock", ["schedules"]],
+  ["Backups", () => addressOf.backups, "archive", ["backups"]],
   ["Events", () => addressOf.events(), "events", ["events"]],
   ["Admin", () => addressOf.keys, "gear", ["keys", "quotas", "webhooks", "settings"]]
 ]
@@ -49,16 +50,18 @@ const Bar = (): View => {
         <span>Muster</span>
       </a>
       <nav aria-label="Pages">
-        {pages.map(([text, href, name, shown]) => (
-          <a
-            href={href()}
-            onClick={follow}
-            aria-current={shown.includes(route.value.page) ? "page" : undefined}
-          >
-            {icon(name)}
-            <span>{text}</span>
-          </a>
-        ))}
+        {pages
+          .filter(([text]) => text !== "Backups" || whyNot("backups") === undefined)
+          .map(([text, href, name, shown]) => (
+            <a
+              href={href()}
+              onClick={follow}
+              aria-current={shown.includes(route.value.page) ? "page" : undefined}
+            >
+              {icon(name)}
+              <span>{text}</span>
+            </a>
+          ))}
       </nav>
       <div class="grow" />
       <OperationTray />

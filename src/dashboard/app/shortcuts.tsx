@@ -14,6 +14,7 @@ const listed: ReadonlyArray<readonly [ReadonlyArray<string>, string]> = [
   [["G", "N"], "Show nodes"],
   [["G", "R"], "Show rollouts"],
   [["G", "C"], "Show schedules"],
+  [["G", "B"], "Show backups"],
   [["G", "E"], "Show events"],
   [["G", "K"], "Show keys"],
   [["G", "W"], "Show webhooks"],
@@ -47,6 +48,7 @@ const places: Readonly<Record<string, () => string>> = {
   n: () => addressOf.nodes,
   r: () => addressOf.rollouts,
   c: () => addressOf.schedules,
+  b: () => addressOf.backups,
   e: () => addressOf.events(),
   k: () => addressOf.keys,
   w: () => addressOf.webhooks

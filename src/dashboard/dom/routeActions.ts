@@ -1,7 +1,7 @@
 /** Parts of pages in place of the routes that messages of the service name: its hints are for callers of the API. */
 
 const actions: Readonly<Record<string, string>> = {
-  "GET /api/backups": "the tab Backups of the server",
+  "GET /api/backups": "the page Backups",
   "GET /api/backups/:backup": "the tab Backups of its server",
   "GET /api/backups/:backup/archive": "Download, in the tab Backups",
   "GET /api/nodes": "the page Nodes",

@@ -27,7 +27,8 @@ const titles: Readonly<Record<string, string>> = {
 export const titleOf = ({ kind }: Operation): string => titles[kind] ?? kind
 
 /** Returns the right that cancels an operation (spec 11.3). */
-export const rightOf = ({ kind }: Operation): Right => (kind.startsWith("backup.") ? "backups" : "files")
+export const rightOf = ({ kind }: Operation): Right =>
+  kind === "backup.restore" ? "restore" : kind.startsWith("backup.") ? "backups" : "files"
 
 export const isUnfinished = ({ state }: Operation): boolean => state === "queued" || state === "running"
 

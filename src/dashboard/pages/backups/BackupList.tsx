@@ -7,10 +7,12 @@ import type { View } from "../../dom/el.ts"
 import { ago, bytes, count, counted, dateTime } from "../../dom/format.ts"
 import { Menu } from "../../parts/Menu.tsx"
 import { operationBar } from "../../parts/operationBar.tsx"
-import { action, drawReply, empty, listing, status } from "../../parts/parts.tsx"
+import { action, drawReply, empty, listing, pageHead, searchField, status } from "../../parts/parts.tsx"
 import { onEvent } from "../../state/live.ts"
 import { figuresOf, isUnfinished, operations } from "../../state/operations.ts"
+import { addressOf, follow } from "../../state/router.ts"
 import { askBackup, download, itemsOf, titleOf, whyNoDownload } from "./backupActions.tsx"
+import { askNewServer, askRestore, whyNoServer } from "./restoreDialog.tsx"
 
 /** Milliseconds between two readings without an event: ages grow. */
 const EVERY = 30_000
@@ -50,9 +52,17 @@ const Progress = ({ operation_id }: Backup): View | null => {
   )
 }
 
-const Row = (backup: Backup, now: number, onChanged: () => void): View => {
-  const { created_at, id, name, pinned, reason, size_bytes, state, stored_bytes } = backup
+interface Shown {
+  readonly server: Server | undefined
+  /** Whether the list has backups of any server, so that each row names its own. */
+  readonly isOfAny: boolean
+}
+
+const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged: () => void): View => {
+  const { created_at, id, name, pinned, reason, server_id, size_bytes, state, stored_bytes } = backup
+  const server_name = backup.server_name ?? server_id
   const title = titleOf(backup)
+  const whyNoUse = state === "done" ? undefined : `The backup is ${state}.`
   return (
     <tr key={id}>
       <th scope="row">
@@ -60,6 +70,11 @@ const Row = (backup: Backup, now: number, onChanged: () => void): View => {
           {title}
           {pinned && <span class="tag">pinned</span>}
         </span>
+        {isOfAny && (
+          <a class="server-link" href={addressOf.server(server_id, "backups")} onClick={follow}>
+            {server_name}
+          </a>
+        )}
         <span class="muted backup-facts">{factsOf(backup)}</span>
         {reason !== undefined && <span class="problem backup-facts">{reason}</span>}
       </th>
@@ -84,6 +99,19 @@ const Row = (backup: Backup, now: number, onChanged: () => void): View => {
       </td>
       <td class="cell-actions">
         <div class="power">
+          {server === undefined
+            ? action({
+                text: "New server…",
+                icon: "plus",
+                whyNot: whyNoUse ?? whyNoServer(),
+                onClick: () => askNewServer(backup, title)
+              })
+            : action({
+                text: "Restore…",
+                icon: "restart",
+                whyNot: whyNoUse ?? whyNot("restore"),
+                onClick: () => askRestore(backup, title, server, onChanged)
+              })}
           {action({
             text: "Download",
             icon: "download",
@@ -94,7 +122,18 @@ const Row = (backup: Backup, now: number, onChanged: () => void): View => {
           <Menu
             label={`Actions on the backup ${name ?? title}`}
             class="ghost square"
-            items={itemsOf(backup, onChanged)}
+            items={[
+              ...(server === undefined
+                ? []
+                : [
+                    {
+                      text: "New server from this backup…",
+                      whyNot: whyNoUse ?? whyNoServer(),
+                      onChoose: () => askNewServer(backup, title)
+                    }
+                  ]),
+              ...itemsOf(backup, onChanged)
+            ]}
           />
         </div>
       </td>
@@ -103,20 +142,35 @@ const Row = (backup: Backup, now: number, onChanged: () => void): View => {
 }
 
 /** Backups newest first; read again with each event of one. */
-const useBackups = (id: string) => {
+const useBackups = (id: string | undefined) => {
   const [limit, setLimit] = useState(PAGE)
   const [tick, again] = useTick(EVERY)
-  useEffect(() => onEvent(({ Data, Topic }) => Topic === "backup" && Data.server_id === id && again()), [id])
-  const reply = useGet<ReadonlyArray<Backup>>(`/api/backups?server_id=${segment(id)}&limit=${limit}`, tick)
+  useEffect(
+    () =>
+      onEvent(
+        ({ Data, Topic }) => Topic === "backup" && (id === undefined || Data.server_id === id) && again()
+      ),
+    [id]
+  )
+  const reply = useGet<ReadonlyArray<Backup>>(
+    `/api/backups?limit=${limit}${id === undefined ? "" : `&server_id=${segment(id)}`}`,
+    tick
+  )
   const all = reply?.ok === true ? reply.body : []
   const hasMore = all.length >= limit && limit < MOST
   return { reply, all, again, more: hasMore ? () => setLimit(MOST) : undefined }
 }
 
-/** The tab *Backups* of a server; without a server, the backups that a deleted one has left. */
-export const BackupList = (props: { readonly id: string; readonly server?: Server }): ComponentChildren => {
+/** The tab *Backups* of a server; without `server`, the backups that a deleted one has left, and without `id` those of all. */
+export const BackupList = (props: { readonly id?: string; readonly server?: Server }): ComponentChildren => {
   const { id, server } = props
   const { again, all, more, reply } = useBackups(id)
+  const [words, setWords] = useState("")
+  const isOfAny = id === undefined
+  const wanted = words.trim().toLowerCase()
+  const shown = all.filter(({ name = "", server_id, server_name = "" }) =>
+    [name, server_id, server_name].some((text) => text.toLowerCase().includes(wanted))
+  )
   const now = Date.now()
   const create =
     server === undefined
@@ -131,9 +185,10 @@ export const BackupList = (props: { readonly id: string; readonly server?: Serve
   return (
     <div class="stack">
       {all.length > 0 && (
-        <div class="across">
-          <span class="muted">
-            {more === undefined ? counted(all.length, "backup") : "The newest backups"}
+        <div class="across file-tools">
+          {isOfAny && searchField("Filter servers and names", { value: words, onWords: setWords })}
+          <span class="muted" role="status">
+            {more === undefined ? counted(shown.length, "backup") : "The newest backups"}
           </span>
           <span class="grow" />
           {create}
@@ -143,17 +198,19 @@ export const BackupList = (props: { readonly id: string; readonly server?: Serve
         all.length > 0 ? (
           listing(
             ["Backup", "Age", "Size", "State", ""],
-            all.map((backup) => Row(backup, now, again)),
+            shown.map((backup) => Row(backup, now, { server, isOfAny }, again)),
             "backups"
           )
-        ) : server === undefined ? (
+        ) : server === undefined && !isOfAny ? (
           <p class="muted">No backup of this server.</p>
         ) : (
           empty(
             "archive",
             "No backup yet",
-            "A backup has all files of the server as they are now. Make one before an update or an event.",
-            create
+            isOfAny
+              ? "Back up a server in its tab Backups. This page then has the backups of all servers, deleted ones too."
+              : "A backup has all files of the server as they are now. Make one before an update or an event.",
+            ...(create === undefined ? [] : [create])
           )
         )
       )}
@@ -161,3 +218,11 @@ export const BackupList = (props: { readonly id: string; readonly server?: Serve
     </div>
   )
 }
+
+/** The page *Backups*: those of all servers, newest first. */
+export const BackupsPage = (): View => (
+  <div>
+    {pageHead("Backups", "Of all servers, deleted ones too")}
+    <BackupList />
+  </div>
+)

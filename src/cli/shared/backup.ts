@@ -2,11 +2,11 @@
 import { Effect } from "effect"
 import { Argument } from "effect/cli"
 import type { Backup, BackupState } from "../../contract/domain/Backup.ts"
-import { CommandError, wrongUsage } from "../shared/failures.ts"
-import { ask } from "../shared/musterClient.ts"
-import { only, serverNamed } from "../shared/named.ts"
-import { type Listing, sizeText, wide } from "../shared/output.ts"
-import type { Color } from "../shared/terminal.ts"
+import { CommandError, wrongUsage } from "./failures.ts"
+import { ask } from "./musterClient.ts"
+import { only, serverNamed } from "./named.ts"
+import { type Listing, sizeText, wide } from "./output.ts"
+import type { Color } from "./terminal.ts"
 
 export const backupArgument = Argument.String("backup").pipe(
   Argument.withDescription(
@@ -44,6 +44,7 @@ export const listing: Listing<Backup> = {
         .map(([name, value]) => `${name}=${value}`)
         .join(" ")
     ),
+    target: wide(({ target }) => target),
     node: wide(({ node_id }) => node_id),
     files: wide(({ files }) => (files === undefined ? "" : String(files))),
     "changed files": wide(({ changed_files = 0 }) => (changed_files === 0 ? "" : String(changed_files))),

@@ -1,0 +1,90 @@
+/** `muster backups restore` and `muster servers restore`. */
+import { Effect } from "effect"
+import { Flag } from "effect/cli"
+import type { Backup } from "../../contract/domain/Backup.ts"
+import type { Server } from "../../contract/domain/Server.ts"
+import { backupArgument, backupNamed } from "../shared/backup.ts"
+import { command, switchFlag, textFlag } from "../shared/command.ts"
+import { ask } from "../shared/musterClient.ts"
+import { serverArgument, serverNamed } from "../shared/named.ts"
+import { waitedFor } from "../shared/operation.ts"
+import { confirm, yesFlag } from "../shared/terminal.ts"
+
+const choices = {
+  "no-safety": switchFlag("no-safety", "Do not back up the present files first"),
+  start: switchFlag("start", "Start the server once its files are restored"),
+  yes: yesFlag
+} as const
+
+interface Choices {
+  readonly "no-safety": boolean
+  readonly start: boolean
+  readonly yes: boolean
+}
+
+const HOW =
+  "The server must be offline. Its present files are backed up first, as a backup that expires after 7 days; until the restored files are whole, the server has its old ones."
+
+/** Replaces the files of a server by those of a backup, after a question, and waits for the end. */
+const restored = Effect.fnUntraced(function* (
+  server: Pick<Server, "id" | "name">,
+  { created_at, id, name = id, server_id }: Backup,
+  { "no-safety": isUnsafe, start, yes }: Choices
+) {
+  const of = server_id === server.id ? "" : ` of server ${server_id}`
+  const lost = isUnsafe ? " They are not backed up first." : ""
+  yield* confirm(
+    `Replace all files of ${server.name ?? server.id} by those of the backup ${name}${of}, ${created_at}?${lost}`,
+    yes
+  )
+  const begun = yield* ask((muster) =>
+    muster.backups.restore({
+      params: { server: server.id },
+      payload: { backup_id: id, safety: !isUnsafe, start }
+    })
+  )
+  yield* waitedFor(begun)
+})
+
+export const restoreBackup = command("restore", {
+  description: `Replace all files of a server by those of a backup: of its own server, unless --server names another one. ${HOW}`,
+  short: "Restore the files of a server",
+  examples: {
+    "muster backups restore lobby:latest": "Asks first",
+    "muster backups restore 5hq1 --server lobby2 --start --yes": "Onto another server, and start it"
+  },
+  input: {
+    backup: backupArgument,
+    server: textFlag("server", "The server that gets the files: its id, the beginning of one, or its name"),
+    ...choices
+  },
+  *run({ backup: text, server, ...chosen }) {
+    const backup = yield* backupNamed(text)
+    const target = yield* serverNamed(server._tag === "Some" ? server.value : backup.server_id)
+    yield* restored(target, backup, chosen)
+  }
+})
+
+export const restoreServer = command("restore", {
+  description: `Replace all files of a server by those of a backup. ${HOW}`,
+  short: "Restore the files of a server from a backup",
+  examples: {
+    "muster servers restore lobby --from latest": "From its newest good backup, after a question",
+    'muster servers restore lobby --from "before the event" --start --yes': "From a named one, and start it"
+  },
+  input: {
+    server: serverArgument,
+    from: Flag.String("from").pipe(
+      Flag.withMetavar("backup"),
+      Flag.withDescription(
+        "`latest`: the newest good backup of the server; else the id of a backup, the beginning of one, or its name"
+      )
+    ),
+    ...choices
+  },
+  *run({ from, server, ...chosen }) {
+    const target = yield* serverNamed(server)
+    const backup = yield* backupNamed(from.includes(":") ? from : `${target.id}:${from}`)
+    yield* restored(target, backup, chosen)
+  }
+})

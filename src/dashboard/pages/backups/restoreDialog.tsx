@@ -1,0 +1,135 @@
+/** The dialogs that replace the files of a server by those of a backup, or make another server of it (spec 12.5, 12.6). */
+import { useState } from "preact/hooks"
+import { get, type Reply, request, segment } from "../../api/http.ts"
+import { whyNoPower, whyNot } from "../../api/session.ts"
+import type { Backup, Operation, Server } from "../../api/types.ts"
+import type { View } from "../../dom/el.ts"
+import { ago, dateTime } from "../../dom/format.ts"
+import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { checkField, field, useForm } from "../../parts/form.tsx"
+import { done, failed } from "../../state/notices.ts"
+import { ended } from "../../state/operations.ts"
+import { addressOf, go } from "../../state/router.ts"
+import { nameOf } from "../../state/servers.ts"
+
+/** Seconds for which a server that is to be restored may take to stop. */
+const STOP_SECONDS = 60
+
+const isOffline = ({ status }: Server): boolean => status === "offline"
+
+const whyNoRestore = (server: Server): string | undefined => {
+  if (isOffline(server)) return undefined
+  if (server.save === false) return "The server is not saved: it would be deleted once it has stopped."
+  return whyNoPower("stop")
+}
+
+/** Stops a server and waits until it is offline; returns why it is not. */
+const stopped = async (id: string): Promise<Reply<unknown>> => {
+  const path = `/api/servers/${segment(id)}`
+  const reply = await request("POST", `${path}/power`, { body: { action: "stop" } })
+  if (!reply.ok) return reply
+  const server = await request<Server>("GET", `${path}?wait=offline&timeout=${STOP_SECONDS}&include=status`, {
+    timeout: (STOP_SECONDS + 10) * 1000
+  })
+  if (!server.ok || server.body.status === "offline") return server
+  return {
+    ok: false,
+    code: 409,
+    detail: `The server has not stopped within ${STOP_SECONDS} s.`,
+    hint: "Stop or kill it, then restore again."
+  }
+}
+
+const restore = async (id: string, body: unknown, isUp: boolean): Promise<Reply<Operation>> => {
+  const path = `/api/servers/${segment(id)}`
+  // The dialog may be older than the status.
+  const now = await get<Server>(`${path}?include=status`)
+  if (!now.ok) return now
+  if (isUp && now.body.status !== "offline") {
+    const reply = await stopped(id)
+    if (!reply.ok) return reply
+  }
+  return request("POST", `${path}/restore`, { body })
+}
+
+const followed = async (begun: Operation, title: string, onChanged: () => void): Promise<void> => {
+  const name = nameOf(begun.server_id)
+  done(`The restore of ${name} has begun`, "Operations, at the top of the page, has its progress.")
+  const { reason = "It was cancelled.", state } = await ended(begun)
+  if (state === "done") done(`Restored: ${name}`, `It has the files of the backup ${title}.`)
+  else failed(`Not restored: ${name}, which has its old files`, { detail: reason, hint: "" })
+  onChanged()
+}
+
+const RestoreDialog = (props: {
+  readonly backup: Backup
+  readonly title: string
+  readonly server: Server
+  readonly onChanged: () => void
+}): View => {
+  const { backup, onChanged, server, title } = props
+  const [isUp] = useState(!isOffline(server))
+  const [isSafe, setSafe] = useState(true)
+  const [isStarted, setStarted] = useState(isUp)
+  const name = server.name ?? server.id
+  return (
+    <FormDialog<Operation>
+      title={`Restore ${name}?`}
+      button={isUp ? "Stop and restore" : "Restore"}
+      whyNot={whyNoRestore(server)}
+      onSubmit={() => restore(server.id, { backup_id: backup.id, safety: isSafe, start: isStarted }, isUp)}
+      onDone={(begun) => void followed(begun, title, onChanged)}
+    >
+      <p>
+        {"The server gets the files as they were "}
+        <strong>{ago(backup.created_at, Date.now())}</strong>
+        {`, ${dateTime(backup.created_at)}. What players and plugins have written since is replaced. Settings, ports and name stay.`}
+      </p>
+      {isUp && <p class="note">The server is up. It stops first, and its players are disconnected.</p>}
+      {checkField("Back up the present files first, for 7 days", isSafe, () => setSafe(!isSafe))}
+      {checkField("Start the server afterwards", isStarted, () => setStarted(!isStarted))}
+      {!isSafe && (
+        <p class="problem" role="status">
+          The present files are lost.
+        </p>
+      )}
+    </FormDialog>
+  )
+}
+
+export const askRestore = (backup: Backup, title: string, server: Server, onChanged: () => void): void =>
+  openDialog(<RestoreDialog backup={backup} title={title} server={server} onChanged={onChanged} />)
+
+/** Why the key may not make a server of a backup, if so. */
+export const whyNoServer = (): string | undefined => whyNot("restore") ?? whyNot("create")
+
+const name = field("text", "name", "Name", "The name of the new server.")
+
+const NewServerDialog = ({ backup, title }: { readonly backup: Backup; readonly title: string }): View => {
+  const { blueprint_id, id, server_name = "" } = backup
+  const { inputs, texts } = useForm({ name: server_name })
+  const [isStarted, setStarted] = useState(true)
+  const text = (texts.name ?? "").trim()
+  return (
+    <FormDialog<Server>
+      title="New server from this backup"
+      button="Create the server"
+      onSubmit={() =>
+        request("POST", "/api/servers", {
+          body: { blueprint_id, from_backup: id, start: isStarted, ...(text === "" ? {} : { name: text }) }
+        })
+      }
+      onDone={(server) => {
+        done(`Created: ${text === "" ? server.id : text}`, `It gets the files of the backup ${title}.`)
+        go(addressOf.server(server.id))
+      }}
+    >
+      <p>{`It gets the files, labels and settings of the backup, the blueprint ${blueprint_id} as it is today, and new ports. Other servers stay as they are.`}</p>
+      {inputs([name])}
+      {checkField("Start the server afterwards", isStarted, () => setStarted(!isStarted))}
+    </FormDialog>
+  )
+}
+
+export const askNewServer = (backup: Backup, title: string): void =>
+  openDialog(<NewServerDialog backup={backup} title={title} />)
