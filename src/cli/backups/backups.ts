@@ -12,6 +12,7 @@ import { confirm, yesFlag } from "../shared/terminal.ts"
 import { sinceFlag } from "../shared/times.ts"
 import { create } from "./create.ts"
 import { get } from "./get.ts"
+import { targets } from "./targets.ts"
 
 const list = command("list", {
   description: "List backups, newest first, also those of deleted servers",
@@ -134,6 +135,7 @@ export const backups = group("backups", {
     restoreBackup,
     pinning("pin", true, "Pin a backup, so that it stays when it expires"),
     pinning("unpin", false, "Unpin a backup; it is deleted when it expires"),
-    remove
+    remove,
+    targets
   ]
 }).pipe(Command.provide(CommandClient))

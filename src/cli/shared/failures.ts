@@ -149,6 +149,7 @@ const lineOf = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>):
 const commands: Readonly<Record<string, string>> = {
   "GET /api/audit": "muster audit",
   "GET /api/backups": "muster backups list",
+  "GET /api/backup-targets": "muster backups targets list",
   "GET /api/backups/:backup": "muster backups show <backup>",
   "GET /api/backups/:backup/archive": "muster backups get <backup>",
   "GET /api/blueprints": "muster blueprints list",

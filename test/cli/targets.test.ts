@@ -1,0 +1,35 @@
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { options, service } from "../controlPlane/http/support/http.ts"
+import { temporaryFolder } from "../support/temporaryFolder.ts"
+import { done, refused } from "./support.ts"
+
+layer(service(), options)("muster backups targets", (it) => {
+  describe("spec 8, 12.6: targets of backups", () => {
+    it.effect("a target is defined without its secret in an argument, listed, tested and deleted", () =>
+      Effect.gen(function* () {
+        const file = join(yield* temporaryFolder, "secret")
+        const secret = "a-secret-that-no-output-has"
+        writeFileSync(file, `${secret}\n`)
+        const made = yield* done(
+          ...["backups", "targets", "create", "offsite", "--endpoint", "http://s3.invalid", "--path-style"],
+          ...["--region", "eu-west-1", "--bucket", "kept", "--access-key", "AKIA", "--secret-file", file]
+        )
+        assert.match(made, /^bucket: +kept$/m)
+        assert.notInclude(made, secret)
+        assert.strictEqual(yield* done("backups", "targets", "list", "-o", "id"), "node\noffsite")
+        assert.match(yield* done("backups", "targets", "test", "node"), /can write, read and delete\.$/)
+        const failed = yield* refused(1, "backups", "targets", "test", "offsite")
+        assert.match(failed, /cannot write: write \w+\/test to bucket kept: /)
+        assert.include(
+          yield* refused(64, "backups", "targets", "delete", "offsite"),
+          "Delete the target offsite"
+        )
+        const deleted = yield* done("backups", "targets", "delete", "offsite", "--yes")
+        assert.strictEqual(deleted, "Target offsite is deleted.")
+      })
+    )
+  })
+})
