@@ -4,6 +4,7 @@
  */
 import { NodeRuntime } from "@effect/platform-node"
 import { Console, Effect } from "effect"
+import { backups } from "./backups.ts"
 import { churn } from "./churn.ts"
 import { creates } from "./creates.ts"
 import { dashboard } from "./dashboard.ts"
@@ -26,6 +27,7 @@ import { start } from "./start.ts"
 import { streams } from "./streams.ts"
 
 const benches: Record<string, Effect.Effect<void, { readonly message: string }>> = {
+  backups,
   pipelining,
   placement,
   reads,
@@ -48,7 +50,7 @@ const benches: Record<string, Effect.Effect<void, { readonly message: string }>>
 }
 
 /** Minutes of parts that take more than {@link MINUTES}. */
-const minutesOf: Readonly<Record<string, number>> = { files: 30 }
+const minutesOf: Readonly<Record<string, number>> = { backups: 30, files: 30 }
 const MINUTES = 5
 
 const names = Object.keys(benches)
