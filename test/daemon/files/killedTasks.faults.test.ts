@@ -10,8 +10,8 @@ import { asRoot } from "../access/scene.ts"
 import { daemonProcess, stateOf } from "../daemonChild.ts"
 import { newId, until } from "../support.ts"
 
-const FOLDERS = 40
-const FILES = 60
+const FOLDERS = 20
+const FILES = 20
 const ALL = FOLDERS * (FILES + 1)
 /** A tree of the base: an overlay does not rename it, so that a move copies it and removes the old place. */
 const script = `mkdir tree && cd tree && for d in $(seq ${FOLDERS}); do mkdir $d && (cd $d && for f in $(seq ${FILES}); do echo $d/$f > $f; done); done`
