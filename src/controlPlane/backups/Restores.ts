@@ -4,8 +4,8 @@ import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import type { RestoreRequest, RestoreWork } from "../../contract/domain/Backup.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { Operations } from "../operations/Operations.ts"
+import { notOffline, wrongStatus } from "../servers/state/conflicts.ts"
 import { makeNodeCalls } from "../servers/state/nodeCalls.ts"
-import { notOffline, wrongStatus } from "../servers/state/power.ts"
 import { Backups, makeNewBackup } from "./Backups.ts"
 
 /** Seconds for which the backup of the files that a restore replaces is stored: 7 days. */

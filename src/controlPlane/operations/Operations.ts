@@ -24,7 +24,7 @@ import { LimitReached } from "../http/rateLimit.ts"
 import { operationsOf, requireRight } from "../http/rights.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
-import { isBusy } from "../servers/state/power.ts"
+import { busy } from "../servers/state/conflicts.ts"
 import { type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
 import { Store, type Transaction } from "../store/Store.ts"
 
@@ -124,7 +124,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
         if (own >= MOST_OF_SERVER) return yield* tooMany(server, own)
         if (total >= MOST) return yield* allBusy(total)
         const other = isExclusive(kind) ? yield* repo.exclusiveOf(server.id) : Option.none()
-        if (Option.isSome(other)) return yield* isBusy(other.value)
+        if (Option.isSome(other)) return yield* busy(other.value)
         yield* repo.insert(record, server)
         yield* alongside(record)
       })

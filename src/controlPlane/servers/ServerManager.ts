@@ -26,7 +26,7 @@ import { filterOf, type ListRequest, type ServerFilter, unknownAfter } from "./l
 import { followReservations } from "./list/reservations.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { has, type Include, withStats } from "./list/summary.ts"
-import { makeManagement } from "./management.ts"
+import { makeNodeRequests } from "./nodeRequests.ts"
 import { makeRedefining } from "./patchAndUpgrade.ts"
 import type { NodeCallError } from "./state/nodeCalls.ts"
 import { makeRemove } from "./state/removal.ts"
@@ -118,7 +118,7 @@ export class ServerManager extends Context.Service<ServerManager>()("muster/serv
       ...(yield* makeCreation),
       ...(yield* makeCrashes),
       remove: yield* makeRemove,
-      ...(yield* makeManagement),
+      ...(yield* makeNodeRequests),
       ...(yield* makeRedefining)
     }
   })

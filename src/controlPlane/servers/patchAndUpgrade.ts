@@ -16,6 +16,7 @@ import { changeOverrides } from "../blueprints/changeOverrides.ts"
 import { CurrentPrincipal, currentRestriction } from "../http/Principal.ts"
 import { requireRight } from "../http/rights.ts"
 import { changeRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
+import { notOffline } from "./state/conflicts.ts"
 import {
   isUnknownToNode,
   makeDeliver,
@@ -23,7 +24,6 @@ import {
   makeNodeErrors,
   type NodeCallError
 } from "./state/nodeCalls.ts"
-import { notOffline } from "./state/power.ts"
 import { logFields } from "./state/recordChanges.ts"
 import type { NewDefinition } from "./state/redefinitions.ts"
 import { ServerLifecycle } from "./state/ServerLifecycle.ts"

@@ -12,8 +12,8 @@ import { KeepDeleted } from "../../store/repos/KeptServerRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
+import { beingDeleted, moving, notOffline } from "./conflicts.ts"
 import { append, makeMigrationRecords } from "./migrationRecords.ts"
-import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import { makeRecordChanges, type RecordChanges } from "./recordChanges.ts"
 import { makeRedefinitions, makeReplacePorts, settingsOf } from "./redefinitions.ts"
 import { makeAbsences, makeReportedChanges } from "./reportedChanges.ts"
@@ -44,7 +44,7 @@ const makeRequestedRuns = Effect.fnUntraced(function* ({ carryOut, change }: Rec
   const deferStart = Effect.fnUntraced(function* (id: ServerId) {
     const record = yield* recordOf(id)
     if (record.status !== "installing") return false
-    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
     yield* migrationRecords.setStartPending(record, true)
     return true
   })
@@ -64,7 +64,7 @@ const makeRequestedRuns = Effect.fnUntraced(function* ({ carryOut, change }: Rec
   const stopAway = Effect.fnUntraced(function* (id: ServerId, stopped_by: string) {
     const record = yield* recordOf(id)
     if (!record.definition.save || isUnderway(yield* migrationOf(id))) return false
-    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
     yield* carryOut(record, {
       run: { ...record.run, stopped_by, undelivered: true },
       ...(record.start_pending ? { clearsStart: true } : {})
@@ -75,7 +75,7 @@ const makeRequestedRuns = Effect.fnUntraced(function* ({ carryOut, change }: Rec
   const reinstall = Effect.fnUntraced(function* (id: ServerId) {
     const record = yield* recordOf(id)
     if (record.status !== "offline") return yield* notOffline(record)
-    if (isUnderway(yield* migrationOf(id))) return yield* isMoving(id)
+    if (isUnderway(yield* migrationOf(id))) return yield* moving(id)
     yield* carryOut(record, { install: pendingInstall, status: "installing", ...problems(record, null) })
     return record
   })
@@ -137,7 +137,7 @@ const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordC
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record === undefined) return yield* NotFound.server(id)
     if (check !== undefined) yield* check(record)
-    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
+    if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
     yield* servers.set(id, yield* settingsOf(record, settings))
     yield* append({ topic: "server:changed", server_id: id, payload: null }, record)
   })

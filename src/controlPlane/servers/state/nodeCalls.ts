@@ -18,7 +18,7 @@ import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
 import { OperationRepo } from "../../store/repos/OperationRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { isBusy, isMoving, wrongStatus } from "./power.ts"
+import { busy, moving, wrongStatus } from "./conflicts.ts"
 import { logFields } from "./recordChanges.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { isFinished } from "./transitions.ts"
@@ -97,7 +97,7 @@ export const makeNodeCalls = Effect.gen(function* () {
     )
 
   const refuseMoving = Effect.fnUntraced(function* (id: ServerId) {
-    if (isUnderway(index.migrationOf(id))) return yield* Effect.fail(isMoving(id))
+    if (isUnderway(index.migrationOf(id))) return yield* Effect.fail(moving(id))
   })
 
   return { call, recordOf, refuse, refuseBusy: yield* makeRefuseBusy, refuseMoving } as const
@@ -109,7 +109,7 @@ export const makeRefuseBusy = Effect.gen(function* () {
   const store = yield* Store
   return Effect.fnUntraced(function* (id: ServerId) {
     const found = yield* store.read(operations.exclusiveOf(id))
-    if (Option.isSome(found)) return yield* Effect.fail(isBusy(found.value))
+    if (Option.isSome(found)) return yield* Effect.fail(busy(found.value))
   })
 })
 

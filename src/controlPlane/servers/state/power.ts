@@ -1,13 +1,11 @@
-/** Whether a power action is sent to the node: pure rules (spec 3.5). */
+/** Whether a power action is sent to the node: pure rules (spec 3.9). */
 
 import { Conflict, Unavailable } from "../../../contract/domain/errors.ts"
-import type { ServerId } from "../../../contract/domain/Id.ts"
 import { installFailure } from "../../../contract/domain/InstallState.ts"
 import type { PowerAction } from "../../../contract/domain/NodeMessages.ts"
-import type { OperationRecord } from "../../../contract/domain/Operation.ts"
-import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { next, type ServerStatus, type Trigger } from "../../../contract/domain/ServerStatus.ts"
 import type { ListedServer } from "../list/summary.ts"
+import { wrongStatus } from "./conflicts.ts"
 
 interface Rule {
   readonly trigger: Trigger
@@ -23,47 +21,6 @@ const rules: Record<PowerAction, Rule> = {
   pause: { trigger: "pause", done: ["paused"] },
   unpause: { trigger: "unpause", done: ["running"] }
 }
-
-const hints: Partial<Record<ServerStatus, string>> = {
-  installing: "Wait for the status offline; GET /api/servers/:server/install has the progress.",
-  offline: "Start it first.",
-  starting: "Wait for the status running, or stop it.",
-  stopping: "Wait for the status offline, or kill it.",
-  paused: "Unpause it first."
-}
-
-export const wrongStatus = (record: ServerRecord): Conflict =>
-  new Conflict({
-    detail: `server is ${record.status}: ${record.id}`,
-    ...(hints[record.status] === undefined ? {} : { hint: hints[record.status] })
-  })
-
-export const isMoving = (id: ServerId): Conflict =>
-  new Conflict({
-    detail: `server is migrating to another node: ${id}`,
-    hint: "Wait until the server has arrived; GET /api/nodes/:node of its old node has the progress."
-  })
-
-/** 409: an operation has the server for itself (spec 12.4). */
-export const isBusy = ({ id, kind, server_id }: OperationRecord): Conflict =>
-  new Conflict({
-    detail: `operation ${id} (${kind}) works on the server: ${server_id}`,
-    hint: "Wait until it has ended, or cancel the operation."
-  })
-
-export const isBeingDeleted = (id: ServerId): Conflict =>
-  new Conflict({
-    detail: `server is being deleted: ${id}`,
-    hint: "Create another server: the deletion cannot be cancelled."
-  })
-
-export const notOffline = (record: ServerRecord): Conflict =>
-  record.status === "installing"
-    ? wrongStatus(record)
-    : new Conflict({
-        detail: `server is ${record.status}: ${record.id}`,
-        hint: "Stop it first: POST /api/servers/:server/power."
-      })
 
 /**
  * - `call`   the node is called

@@ -25,8 +25,8 @@ import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import type { ServerFields } from "../../store/repos/serverRows.ts"
 import { portsOf } from "../../store/repos/serverRows.ts"
 import { Store } from "../../store/Store.ts"
+import { beingDeleted, moving, notOffline } from "./conflicts.ts"
 import { append, makeMigrationRecords } from "./migrationRecords.ts"
-import { isBeingDeleted, isMoving, notOffline } from "./power.ts"
 import { raiseRefusal } from "./quotaRules.ts"
 import { logFields, type RecordChanges } from "./recordChanges.ts"
 
@@ -133,8 +133,8 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
   ) {
     const before = Option.getOrUndefined(yield* servers.lock(id))
     if (before === undefined) return yield* NotFound.server(id)
-    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
-    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* isMoving(id)
+    if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
+    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* moving(id)
     const asked = yield* by(before)
     const { definition, overrides = before.overrides ?? {}, reinstall = false } = asked
     if (asked.settings !== undefined) {
@@ -227,8 +227,8 @@ export const makeReplacePorts = Effect.gen(function* () {
   const replaceable = Effect.fnUntraced(function* (node_id: NodeId, id: ServerId) {
     const record = Option.getOrUndefined(yield* servers.lock(id))
     if (record?.node_id !== node_id) return yield* NotFound.server(id)
-    if (yield* servers.isRemoving(id)) return yield* isBeingDeleted(id)
-    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* isMoving(id)
+    if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
+    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* moving(id)
     return record
   })
 

@@ -2,26 +2,22 @@ import { Effect, Option } from "effect"
 import { auditUnchanged } from "../../contract/domain/AuditedRequest.ts"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
-import { withProgress } from "../../contract/domain/InstallState.ts"
 import { isUnderway } from "../../contract/domain/Migration.ts"
-import type { InstallReport, PowerAction } from "../../contract/domain/NodeMessages.ts"
-import type { ConsolePage } from "../../contract/domain/Pagination.ts"
+import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import { isRestartPending } from "../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
 import { isUp, type ServerStatus } from "../../contract/domain/ServerStatus.ts"
-import type { Daemon, DaemonError, LinesRequest } from "../../contract/nodeApi/Daemon.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { requireRight } from "../http/rights.ts"
 import { RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store } from "../store/Store.ts"
-import { InstallProgresses } from "./list/InstallProgresses.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
-import { isUnknownToNode, makeDeliver, makeNodeCalls, makeNodeErrors } from "./state/nodeCalls.ts"
-import { decidePower, isMoving, wrongStatus } from "./state/power.ts"
+import { moving } from "./state/conflicts.ts"
+import { makeDeliver, makeNodeCalls, makeNodeErrors } from "./state/nodeCalls.ts"
+import { decidePower } from "./state/power.ts"
 import { ServerLifecycle } from "./state/ServerLifecycle.ts"
 import { ServerLocks } from "./state/ServerLocks.ts"
-import { isFinished } from "./state/transitions.ts"
 import { makeWaitForReport } from "./waiting.ts"
 
 const TIMEOUT = "1 second"
@@ -38,8 +34,6 @@ const makeNoteStop = Effect.gen(function* () {
     )
 })
 
-const noLines: ConsolePage = { items: [], total: 0 }
-
 /** The status in which a power action without a report of its node has changed nothing. */
 const settled: Partial<Record<PowerAction, ServerStatus>> = {
   start: "running",
@@ -52,7 +46,7 @@ const settled: Partial<Record<PowerAction, ServerStatus>> = {
 const isSettled = ({ start_pending, status }: ServerRecord, action: PowerAction) =>
   status === settled[action] && !start_pending
 
-const callerName = Effect.map(CurrentPrincipal, (caller) => caller?.name ?? "service")
+export const callerName = Effect.map(CurrentPrincipal, (caller) => caller?.name ?? "service")
 
 /** Requires the right to kill for a wait below the server's, because a stop kills the process after the wait. */
 const checkWait = (
@@ -72,7 +66,7 @@ const checkWait = (
 }
 
 /** Carries out power actions (spec 3.9). */
-const makePower = Effect.gen(function* () {
+export const makePower = Effect.gen(function* () {
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
   const locks = yield* ServerLocks
@@ -108,7 +102,7 @@ const makePower = Effect.gen(function* () {
 
   /** Stops a migrating server, which then stays stopped after the migration. */
   const powerMoving = Effect.fnUntraced(function* (id: ServerId, action: PowerAction, wait_seconds?: number) {
-    if (action !== "stop" && action !== "kill") return yield* Effect.fail(isMoving(id))
+    if (action !== "stop" && action !== "kill") return yield* Effect.fail(moving(id))
     const stop = Effect.gen(function* () {
       yield* lifecycle.forgetStart(id)
       const record = yield* recordOf(id)
@@ -182,92 +176,4 @@ const makePower = Effect.gen(function* () {
     if (sequence !== undefined) yield* waitForReport(record, sequence)
     else if (isSettled(record, action)) yield* auditUnchanged
   })
-})
-
-/**
- * The routes that call a server's node (spec 3.9). They check existence (404), then state (409), then call (503,
- * 502). Only the node's reports change the status.
- */
-export const makeManagement = Effect.gen(function* () {
-  const progresses = yield* InstallProgresses
-  const waitForReport = yield* makeWaitForReport
-  const { call, recordOf, refuseBusy, refuseMoving } = yield* makeNodeCalls
-  const { failAway, unavailableReason } = yield* makeNodeErrors
-
-  const ask = <A, R>(id: ServerId, use: (daemon: Daemon) => Effect.Effect<A, DaemonError, R>) =>
-    Effect.flatMap(recordOf(id), (record) => call(record, use))
-
-  const lines = Effect.fnUntraced(function* (
-    id: ServerId,
-    use: (daemon: Daemon) => Effect.Effect<ConsolePage, DaemonError>
-  ) {
-    const record = yield* recordOf(id)
-    return yield* call(record, (daemon) =>
-      Effect.catchIf(
-        use(daemon),
-        (error) => isUnknownToNode(error) && !isFinished(record.install),
-        () => Effect.succeed(noLines)
-      )
-    )
-  })
-
-  const commands = Effect.fn("ServerManager.commands")(function* (
-    id: ServerId,
-    input: ReadonlyArray<string>
-  ) {
-    const record = yield* recordOf(id)
-    if (record.status === "unknown") return yield* failAway(record)
-    if (record.status !== "running" && record.status !== "starting") return yield* wrongStatus(record)
-    const by = yield* callerName
-    yield* call(record, (daemon) => daemon.commands(id, input, by))
-  })
-
-  const reset = Effect.fn("ServerManager.reset")(function* (id: ServerId) {
-    const record = yield* recordOf(id)
-    yield* refuseMoving(id)
-    yield* refuseBusy(id)
-    if (record.status === "unknown") return yield* failAway(record)
-    if (record.status === "installing") return yield* wrongStatus(record)
-    const sequence = yield* call(record, (daemon) => daemon.reset(id))
-    if (sequence !== undefined) yield* waitForReport(record, sequence)
-  })
-
-  const install = Effect.fn("ServerManager.install")(function* (id: ServerId) {
-    const record = yield* recordOf(id)
-    const script = record.definition.install_script
-    const waits = record.install.phase === "pending" ? yield* unavailableReason(record.node_id) : undefined
-    const steps = record.install.steps ?? []
-    const progress = progresses.of(record)
-    return {
-      ...record.install,
-      steps: progress === undefined ? steps : withProgress(steps, progress),
-      ...(waits === undefined ? {} : { waiting_reason: waits }),
-      entrypoint: script?.entrypoint ?? "",
-      script: script?.script ?? "",
-      skip_scripts: script?.skip_scripts ?? false
-    } satisfies InstallReport
-  })
-
-  return {
-    status: (id: ServerId) => Effect.map(recordOf(id), (record) => record.status),
-    /**
-     * @param wait_seconds default: the stop timeout of the server
-     * @error Forbidden `wait_seconds` is below the stop timeout, and the caller may not kill
-     */
-    power: yield* makePower,
-    commands,
-    reset,
-    install,
-    stats: Effect.fn("ServerManager.stats")(
-      (id: ServerId, options: { readonly update_disk_usage: boolean }) =>
-        ask(id, (daemon) => daemon.stats(id, options))
-    ),
-    logs: Effect.fn("ServerManager.logs")((id: ServerId, request: LinesRequest) =>
-      lines(id, (daemon) => daemon.logs(id, request))
-    ),
-    installLogs: Effect.fn("ServerManager.installLogs")((id: ServerId, request: LinesRequest) =>
-      lines(id, (daemon) => daemon.installLogs(id, request))
-    ),
-    console: Effect.fn("ServerManager.console")((id: ServerId) => ask(id, (daemon) => daemon.console(id)))
-  } as const
 })
