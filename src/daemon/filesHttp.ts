@@ -47,13 +47,19 @@ export const NodeBackupsHandlers = handlersOf(
       )
     return handlers.handleAll({
       work: ({ params, payload }) => call((backups) => backups.work(params.id, payload)),
-      receive: ({ params, query: { backup_id, operation_id, ...archive }, request }) =>
+      receive: ({ params, query: { backup_id, operation_id, part, ...archive }, request }) =>
         ask(({ backups }) =>
           backups.receive(
             params.id,
             {
               operation_id,
-              task: { kind: "restore", backup_id, archive, arrives: true },
+              task: {
+                kind: "restore",
+                backup_id,
+                archive,
+                arrives: true,
+                ...(part === undefined ? {} : { part })
+              },
               target: { type: "node" }
             },
             Stream.mapError(request.stream, () => bodyLost)

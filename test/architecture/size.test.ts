@@ -39,7 +39,7 @@ const budgets: Record<string, number> = {
   "src/daemon/instances": 4230,
   "src/daemon/runtime": 5242,
   "src/daemon/state": 591,
-  "src/daemon/transfer": 622,
+  "src/daemon/transfer": 642,
   "src/daemon/uplink": 979,
   "src/dashboard": 12316,
   "src/shared": 2403

@@ -109,37 +109,45 @@ describe("spec 12.4: a backup whose service and daemon are killed", () => {
   )
 })
 
-describe("spec 12.5: a restore whose service and daemon are killed", () => {
-  it.live(
-    "leaves the old files until it is complete, never a mix, and is completed by the next service",
-    () =>
-      Effect.gen(function* () {
-        const scene = yield* killable
-        const first = yield* scene.start
-        const server = yield* installed(first, "kept")
-        const folder = join(scene.dataDir, "node", "servers", server, "files")
-        fill(folder, "a")
-        const headers = { authorization: `Bearer ${first.key}`, prefer: "wait=60" }
-        const path = `/api/servers/${server}`
-        yield* expectStatus(first, 202, "POST", `${path}/backups`, { body: {}, headers })
-        const [backup] = (yield* expectStatus(first, 200, "GET", `${path}/backups`)).json
-        fill(folder, "b")
-        const begun = yield* expectStatus(first, 202, "POST", `${path}/restore`, {
-          body: { backup_id: backup.id, safety: false }
-        })
-        let kills = 0
-        const { end } = yield* killedDuring(scene, first, begun.json.id, () => {
-          kills += 1
-          const { files, trees } = treesIn(folder)
-          // Between the two renames of the swap, there is no folder.
-          if (files > 0) assert.deepStrictEqual([files, trees.length], [FILES, 1], trees.join())
-        })
-        assert.isAbove(kills, 0)
-        assert.strictEqual(end.state, "done", end.reason)
-        assert.deepStrictEqual(treesIn(folder), { trees: ["a"], files: FILES })
-        const left = readdirSync(join(folder, "..")).filter((name) => /building|old|ready/.test(name))
-        assert.deepStrictEqual(left, [])
-      }).pipe(Effect.scoped),
-    300_000
-  )
-})
+for (const [what, part] of [
+  ["all files", {}],
+  ["a folder", { paths: ["/world"] }]
+] as const)
+  describe(`spec 12.5: a restore of ${what} whose service and daemon are killed`, () => {
+    it.live(
+      "leaves the old files until it is complete, never a mix, and is completed by the next service",
+      () =>
+        Effect.gen(function* () {
+          const scene = yield* killable
+          const first = yield* scene.start
+          const server = yield* installed(first, "kept")
+          const folder = join(scene.dataDir, "node", "servers", server, "files")
+          fill(folder, "a")
+          const headers = { authorization: `Bearer ${first.key}`, prefer: "wait=60" }
+          const path = `/api/servers/${server}`
+          yield* expectStatus(first, 202, "POST", `${path}/backups`, { body: {}, headers })
+          const [backup] = (yield* expectStatus(first, 200, "GET", `${path}/backups`)).json
+          fill(folder, "b")
+          const begun = yield* expectStatus(first, 202, "POST", `${path}/restore`, {
+            body: { backup_id: backup.id, safety: false, ...part }
+          })
+          let kills = 0
+          const { end } = yield* killedDuring(scene, first, begun.json.id, () => {
+            kills += 1
+            const { files, trees } = treesIn(folder)
+            // Between the two renames of the swap, there is no folder.
+            if (files > 0) assert.deepStrictEqual([files, trees.length], [FILES, 1], trees.join())
+          })
+          assert.isAbove(kills, 0)
+          assert.strictEqual(end.state, "done", end.reason)
+          assert.deepStrictEqual(treesIn(folder), { trees: ["a"], files: FILES })
+          assert.deepStrictEqual(
+            readdirSync(folder).filter((name) => name.startsWith(".muster")),
+            []
+          )
+          const left = readdirSync(join(folder, "..")).filter((name) => /building|old|ready/.test(name))
+          assert.deepStrictEqual(left, [])
+        }).pipe(Effect.scoped),
+      300_000
+    )
+  })

@@ -1,6 +1,7 @@
 /** Backups of the files of servers (spec 12). */
 import { Schema, Struct } from "effect"
 import { BackupTargetId } from "./BackupTarget.ts"
+import { FilePath } from "./Files.ts"
 import { OperationId } from "./FileTask.ts"
 import { DefinitionId, NodeId, ServerId } from "./Id.ts"
 import { ExpiresIn, Labels, PrintableText } from "./Labels.ts"
@@ -150,9 +151,23 @@ export const CreateTask = Schema.Struct({
 })
 export type CreateTask = typeof CreateTask.Type
 
+/** `replace`: what the backup lacks is removed. `merge`: it stays. */
+const RestoreMode = Schema.Literals(["replace", "merge"])
+
+/** Paths of one restore. */
+const MOST_PATHS = 100
+const RestoredPaths = Schema.Array(FilePath).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_PATHS))
+
+/** The part of a backup that is restored; unset for all of it in place of all files. */
+export const RestoredPart = Schema.Struct({ paths: RestoredPaths, mode: RestoreMode })
+export type RestoredPart = typeof RestoredPart.Type
+
 /** Body of `POST /api/servers/:server/restore`. */
 export const RestoreRequest = Schema.Struct({
   backup_id: Schema.String,
+  /** Only these files and folders; default: all. */
+  paths: optionalInput(RestoredPaths),
+  mode: optionalInput(RestoreMode),
   safety: optionalInput(Schema.Boolean),
   start: optionalInput(Schema.Boolean)
 }).annotate({ identifier: "RestoreRequest" })
@@ -163,6 +178,7 @@ export const RestoreWork = Schema.Struct({
   backup_id: Schema.String,
   /** The creation of the backup of the present files, which comes first. */
   safety: Schema.NullOr(CreateTask),
+  part: Schema.optionalKey(RestoredPart),
   start: Schema.Boolean
 })
 export type RestoreWork = typeof RestoreWork.Type
@@ -182,6 +198,7 @@ export const BackupTask = Schema.Union([
     kind: Schema.Literal("restore"),
     backup_id: OperationId,
     archive: ArchiveFigures,
+    part: Schema.optionalKey(RestoredPart),
     /** Whether the archive arrives as the body of a call, because another node has the backup. */
     arrives: Schema.Boolean
   })

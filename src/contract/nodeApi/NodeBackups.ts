@@ -2,7 +2,7 @@
 import { type Effect, Schema, type Scope, type Stream } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Policy, route } from "../api/routePolicy.ts"
-import { BackupTask, BackupTaskState } from "../domain/Backup.ts"
+import { BackupTask, BackupTaskState, RestoredPart } from "../domain/Backup.ts"
 import { TargetAccess, TargetTest } from "../domain/BackupTarget.ts"
 import { OperationId } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
@@ -71,7 +71,8 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
         operation_id: OperationId,
         backup_id: OperationId,
         bytes: Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)),
-        sha256: Schema.String
+        sha256: Schema.String,
+        part: Schema.optionalKey(Schema.fromJsonString(RestoredPart))
       },
       payload: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
       error: refusals

@@ -27,7 +27,7 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
        */
       restore: Effect.fn("Restores.restore")(function* (
         id: ServerId,
-        { backup_id, safety = true, start = false }: RestoreRequest
+        { backup_id, mode = "replace", paths = ["/"], safety = true, start = false }: RestoreRequest
       ) {
         yield* describeAudit({ changes: [`backup ${backup_id}`] })
         const server = yield* recordOf(id)
@@ -41,7 +41,13 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
               expires_in: SAFETY_EXPIRES
             })
           : undefined
-        const work: RestoreWork = { backup_id, safety: kept?.task ?? null, start }
+        const isWhole = mode === "replace" && paths.includes("/")
+        const work: RestoreWork = {
+          backup_id,
+          safety: kept?.task ?? null,
+          start,
+          ...(isWhole ? {} : { part: { mode, paths } })
+        }
         return yield* operations.begin("backup.restore", server, work, {
           ...(kept === undefined ? {} : { alongside: kept.insert })
         })

@@ -29,11 +29,16 @@ const PAUSE = "5 seconds"
 const NO_WAIT = 0
 
 /** The task of the node of the server. It reads the archive itself if it has the backup. */
-const taskOf = ({ figures, id, node_id, target }: BackupRecord, server: ServerRecord): BackupTask => ({
+const taskOf = (
+  { figures, id, node_id, target }: BackupRecord,
+  server: ServerRecord,
+  { part }: RestoreWork
+): BackupTask => ({
   kind: "restore",
   backup_id: id,
   archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" },
-  arrives: target === NODE_TARGET && node_id !== server.node_id
+  arrives: target === NODE_TARGET && node_id !== server.node_id,
+  ...(part === undefined ? {} : { part })
 })
 
 /** Returns the runner of `backup.restore`: the backup of the present files first, then the restore, then a start (spec 12.5). */
@@ -64,7 +69,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
     const backup = yield* backupOf(work.backup_id)
     const request = yield* callIn(
       targets,
-      { operation_id: operation.id, task: taskOf(backup, server) },
+      { operation_id: operation.id, task: taskOf(backup, server, work) },
       backup
     )
     return { work, backup, request }

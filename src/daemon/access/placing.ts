@@ -99,7 +99,10 @@ const rename = (path: string, from: Located, to: Located) =>
   io(path, () => fs.rename(within(from.folder, from.name), within(to.folder, to.name)))
 
 /** Moves an entry. To another file system, it is copied beside its target before. */
-const moveTo = ({ aside, take }: Placing, { from, path, to }: Child): Effect.Effect<void, AccessError> =>
+export const moveTo = (
+  { aside, take }: Pick<Placing, "aside" | "take">,
+  { from, path, to }: Pick<Child, "from" | "path" | "to">
+): Effect.Effect<void, AccessError> =>
   rename(path, from, to).pipe(
     Effect.catchIf(
       (error) => error._tag === "IoError" && error.code === "EXDEV",

@@ -20,7 +20,7 @@ import type { Instances } from "../instances/Instances.ts"
 import { explained, makeCreate, type OnBytes } from "./create.ts"
 import { readManifest } from "./manifest.ts"
 import { readParts } from "./parts.ts"
-import { makeRestore } from "./restore.ts"
+import { cancelRestore, makeRestore } from "./restore.ts"
 import type { BackupTarget } from "./target.ts"
 import { makeTargets, testTarget } from "./targets.ts"
 
@@ -263,7 +263,8 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
       })
       const target = yield* targets(request.target)
       if (task.kind === "create") yield* explained(target.remove(task.backup_id))
-      if (task.kind === "restore") yield* explained(files.unstage((yield* instances.get(id)).folder))
+      if (task.kind === "restore")
+        yield* cancelRestore(files, yield* instances.get(id), task, request.operation_id)
     }),
     remove: Effect.fn("NodeBackups.remove")(function* (id, access) {
       yield* remove(yield* targets(access), id)

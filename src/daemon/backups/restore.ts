@@ -1,17 +1,20 @@
 /** Restores a backup in place of the files of a server (spec 12.5). */
 import { createHash } from "node:crypto"
 import { Effect, Stream } from "effect"
-import type { ArchiveFigures, BackupTask } from "../../contract/domain/Backup.ts"
+import type { ArchiveFigures, BackupTask, RestoredPart } from "../../contract/domain/Backup.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyBusy } from "../access/makeAccess.ts"
 import { type AccessError, conflict, toFileError, unprocessable } from "../access/refused.ts"
+import { makeSite } from "../access/scenes.ts"
 import { Arrival, decompressed } from "../archives/source.ts"
 import { IoError } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { receiveFiles } from "../files/importFiles.ts"
 import type { Restoring } from "../files/restoreFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
+import type { LaunchFailed } from "../runtime/Runtime.ts"
 import type { ArchiveRefused } from "../transfer/unpack.ts"
+import { placePart, restorePart } from "./restorePart.ts"
 
 type Bytes = Stream.Stream<Uint8Array, AccessError>
 
@@ -71,49 +74,101 @@ const closed = <A, E>(instance: Instance, operation_id: string, use: Effect.Effe
   )
 }
 
-/** Makes the files of a backup aside, and then puts them in place at once. */
-export const makeRestore = (files: InstanceFiles["Service"]) =>
-  Effect.fnUntraced(function* (
+type RestoreTask = Extract<BackupTask, { readonly kind: "restore" }>
+
+const refusalOf = (error: AccessError | ArchiveRefused): FileError =>
+  error._tag === "ArchiveRefused"
+    ? unprocessable(error.message, "Verify the backup, which names a damaged part.")
+    : toFileError("/")(error)
+
+const noUser = ({ message }: LaunchFailed) =>
+  conflict("/", `the server has no user: ${message}`, "Read the log of the node.")
+
+const partOf = Effect.fnUntraced(function* (
+  files: InstanceFiles["Service"],
+  instance: Instance,
+  part: RestoredPart,
+  operation_id: string
+) {
+  return { site: yield* makeSite(files, instance, {}), part, operation_id }
+})
+
+/** Restores files and folders of a backup into the files that are there. */
+const makePartly = (files: InstanceFiles["Service"]) =>
+  Effect.fnUntraced(function* (instance: Instance, part: RestoredPart, operation_id: string, bytes: Bytes) {
+    const { folder } = instance
+    const { limit, measured } = yield* files.quota(folder, instance.file.get().spec)
+    const used = limit === 0 ? 0 : (yield* measured).bytes
+    const parts = yield* partOf(files, instance, part, operation_id)
+    const user = yield* Effect.mapError(instance.user, noUser)
+    yield* restorePart(parts, {
+      bytes,
+      user,
+      limit: limit === 0 ? undefined : Math.max(0, limit - used)
+    })
+    yield* files.notePlaced(folder, operation_id)
+  })
+
+/** Makes all files of a backup aside, and then puts them in place at once. */
+const makeWholly = (files: InstanceFiles["Service"]) =>
+  Effect.fnUntraced(function* (instance: Instance, operation_id: string, bytes: Bytes) {
+    let refused: FileError | undefined
+    const contents = ({ files: folder, limit, paths, user }: Restoring) =>
+      Effect.mapError(receiveFiles(folder, paths, bytes, { keepsSame: true, limit, user }), (error) => {
+        if (error._tag === "IoError") return error
+        refused = refusalOf(error)
+        return new IoError({ code: "REFUSED", message: "the archive was refused" })
+      })
+    const stage = Effect.gen(function* () {
+      const user = yield* Effect.mapError(instance.user, noUser)
+      const { spec } = instance.file.get()
+      yield* Effect.mapError(files.stage(instance.folder, spec, user, contents), (error) => refused ?? error)
+    })
+    yield* instance.accesses.run(() => whyBusy(instance), stage)
+    yield* instance.placeFiles(operation_id)
+  })
+
+/** Returns a function that restores a backup, and returns once the files are in place. */
+export const makeRestore = (files: InstanceFiles["Service"]) => {
+  const partly = makePartly(files)
+  const wholly = makeWholly(files)
+  return Effect.fnUntraced(function* (
     instance: Instance,
-    { archive }: Extract<BackupTask, { readonly kind: "restore" }>,
+    { archive, part }: RestoreTask,
     operation_id: string,
     source: Source
-  ): Effect.fn.Return<undefined, FileError> {
+  ) {
     const { from } = source
-    let refused: FileError | undefined
-    const refusing = (error: AccessError | ArchiveRefused) => {
-      if (error._tag === "IoError") return error
-      refused =
-        error._tag === "ArchiveRefused"
-          ? unprocessable(error.message, "Verify the backup, which names a damaged part.")
-          : toFileError("/")(error)
-      return new IoError({ code: "REFUSED", message: "the archive was refused" })
-    }
-    const contents = ({ files: folder, limit, paths, user }: Restoring) =>
-      Effect.gen(function* () {
-        const bytes = from instanceof Arrival ? yield* from.bytes : from
-        const plain = decompressed("tar.zst", checked(bytes, archive, source))
-        yield* receiveFiles(folder, paths, plain, { keepsSame: true, limit, user })
-      }).pipe(Effect.mapError(refusing))
-    const stage = Effect.gen(function* () {
-      const { spec } = instance.file.get()
-      yield* files.stage(instance.folder, spec, yield* instance.user, contents)
-    })
-    yield* Effect.gen(function* () {
-      yield* files.unstage(instance.folder)
-      // The daemon was killed after the files had been made.
-      if ((yield* files.placedBy(instance.folder)) === operation_id) return
-      yield* refuseUp(instance)
-      const replaced = Effect.andThen(
-        instance.accesses.run(() => whyBusy(instance), stage),
-        instance.placeFiles(operation_id)
+    const bytes = Stream.unwrap(
+      Effect.map(from instanceof Arrival ? from.bytes : Effect.succeed<Bytes>(from), (read) =>
+        decompressed("tar.zst", checked(read, archive, source))
       )
-      yield* closed(instance, operation_id, replaced)
-    }).pipe(
-      Effect.catchTag("LaunchFailed", ({ message }) =>
-        Effect.fail(conflict("/", `the server has no user: ${message}`, "Read the log of the node."))
-      ),
-      Effect.mapError((error) => refused ?? toFileError("/")(error))
     )
+    yield* files.unstage(instance.folder)
+    // The daemon was killed after the files had been put in place.
+    if ((yield* files.placedBy(instance.folder)) === operation_id) return undefined
+    yield* refuseUp(instance)
+    const restored =
+      part === undefined
+        ? wholly(instance, operation_id, bytes)
+        : instance.accesses.run(() => whyBusy(instance), partly(instance, part, operation_id, bytes))
+    yield* closed(instance, operation_id, restored)
     return undefined
-  })
+  }, Effect.mapError(refusalOf))
+}
+
+/** Removes what an unfinished restore has left. Single files that are on their way into place get there. */
+export const cancelRestore = Effect.fnUntraced(
+  function* (
+    files: InstanceFiles["Service"],
+    instance: Instance,
+    { part }: RestoreTask,
+    operation_id: string
+  ) {
+    yield* files.unstage(instance.folder)
+    if (part === undefined) return
+    const placed = Effect.flatMap(partOf(files, instance, part, operation_id), placePart)
+    yield* instance.accesses.run(() => whyBusy(instance), placed)
+  },
+  Effect.mapError(toFileError("/"))
+)

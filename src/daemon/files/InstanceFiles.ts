@@ -25,7 +25,7 @@ import { makeRestoration } from "./restoreFiles.ts"
 import { instanceFolder } from "./sharedFiles.ts"
 import type { FileSources } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
-import { placedBy, recoverFiles } from "./swapFiles.ts"
+import { notePlaced, placedBy, recoverFiles } from "./swapFiles.ts"
 import { generationsDir, readTreeRecord, TREE } from "./treeRecord.ts"
 
 export interface InstanceFilesOptions {
@@ -189,6 +189,8 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     place: method(({ place }) => place),
     /** Returns the last task whose files went into place. */
     placedBy,
+    /** Records a task that has put single files in place. */
+    notePlaced,
     /** Mounts the files and sets their owner (see `make`), `kept` before. Returns the shared folders among them. */
     open: method(({ open }) => open),
     /** Marks files with another owner for the next `open`. Requires that no process of the server runs. */

@@ -127,6 +127,9 @@ export const endReady = Effect.fnUntraced(function* (folder: string) {
   yield* rename(join(folder, READY), join(folder, PLACED))
 })
 
+/** Records a task whose files are in place. */
+export const notePlaced = (folder: string, task: string) => writeAtomic(join(folder, PLACED), task)
+
 /** Returns the last task whose files went into place by {@link placeReady}. */
 export const placedBy = (folder: string) => readText(join(folder, PLACED)).pipe(orMissing(undefined))
 

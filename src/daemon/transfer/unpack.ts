@@ -18,6 +18,8 @@ export interface UnpackOptions {
   readonly limit?: number | undefined
   /** Bytes of the disk that stay free. Default: 16 MiB, or an eighth of a small disk, as the reserve of the daemon. */
   readonly free?: number | undefined
+  /** Says of the path of an entry, as bytes in `latin1`, whether it is written. Folders on the way to such a path are. */
+  readonly wants?: ((path: string) => boolean) | undefined
 }
 
 /** The bytes that count for a header. */
@@ -149,16 +151,31 @@ export const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free?
   })
 })
 
+/** Returns a function that tells of each step whether it is applied: what lies in an unwanted folder is unwanted. */
+const makeIsApplied = (wants: (path: string) => boolean) => {
+  let isInside = true
+  return (step: Step): boolean => {
+    if ("path" in step) {
+      const isWanted = step.path === "" || wants(step.path)
+      if (step._tag === "file") isInside = isWanted
+      return isWanted
+    }
+    return step._tag === "refused" || isInside
+  }
+}
+
 /** Unpacks an archive into an empty folder, within the free space. Fails unless the archive is complete. */
 export const unpackFiles = <E>(
   archive: Stream.Stream<Uint8Array, E>,
   folder: string,
-  { free, limit, user }: UnpackOptions = {}
+  { free, limit, user, wants = () => true }: UnpackOptions = {}
 ): Effect.Effect<void, E | ArchiveRefused | IoError> =>
   Effect.gen(function* () {
     const apply = yield* openWriter(folder, user)
     const reader = new ArchiveReader()
+    const isApplied = makeIsApplied(wants)
     let bytes = 0
+    let written = 0
     let raw = 0
     let entries = 0
     let checkedAt = Number.NEGATIVE_INFINITY
@@ -172,8 +189,11 @@ export const unpackFiles = <E>(
         }
         for (const step of reader.read(chunk)) {
           if ("name" in step) entries += 1
-          bytes += step._tag === "data" ? step.bytes.length : "name" in step ? HEADER : 0
-          if (limit !== undefined && bytes > limit) {
+          const size = step._tag === "data" ? step.bytes.length : "name" in step ? HEADER : 0
+          bytes += size
+          if (!isApplied(step)) continue
+          written += size
+          if (limit !== undefined && written > limit) {
             return yield* new IoError({
               code: "EDQUOT",
               message: `the files exceed the server's disk_space: they have more than ${megabytes(limit)}`

@@ -81,6 +81,17 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         assert.strictEqual((yield* restored(api, other.id, { backup_id })).state, "done")
         assert.strictEqual((yield* other.files.get("/world/level.dat")).text, noise)
         assert.strictEqual((yield* other.files.get("/own.txt")).status, 404)
+        yield* other.files.put("/own.txt", "own")
+        yield* other.files.put("/world/level.dat", "changed")
+        yield* other.files.put("/world/later.txt", "later")
+        const merge = { backup_id, mode: "merge", paths: ["/world"], safety: false }
+        assert.strictEqual((yield* restored(api, other.id, merge)).state, "done")
+        assert.strictEqual((yield* other.files.get("/world/level.dat")).text, noise)
+        assert.strictEqual((yield* other.files.get("/world/later.txt")).text, "later")
+        const replace = { backup_id, paths: ["/world"], safety: false }
+        assert.strictEqual((yield* restored(api, other.id, replace)).state, "done")
+        assert.strictEqual((yield* other.files.get("/world/later.txt")).status, 404)
+        assert.strictEqual((yield* other.files.get("/own.txt")).text, "own")
       })
     )
 
@@ -151,7 +162,8 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
           404,
           `backup not found: ${foreign}`
         )
-        assertError(yield* api.request("POST", path, { body: {} }), 422)
+        for (const body of [{}, { backup_id: foreign, paths: [] }, { backup_id: foreign, paths: ["../x"] }])
+          assertError(yield* api.request("POST", path, { body }), 422)
       })
     )
   })

@@ -5,7 +5,7 @@ import { createWriteStream, existsSync, mkdirSync, readdirSync, readFileSync } f
 import { join } from "node:path"
 import { zstdDecompressSync } from "node:zlib"
 import { Effect, Stream } from "effect"
-import type { BackupFigures, BackupTask } from "../../../src/contract/domain/Backup.ts"
+import type { BackupFigures, BackupTask, RestoredPart } from "../../../src/contract/domain/Backup.ts"
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
 import { serverId } from "../../../src/contract/domain/Id.ts"
 import { idBytes } from "../../../src/contract/domain/idBytes.ts"
@@ -101,10 +101,12 @@ export const objectsOf = ({ node }: Scene) => {
 export const restoreOf = (
   backup_id: string,
   figures: BackupFigures | undefined,
-  arrives = false
+  arrives = false,
+  part?: RestoredPart
 ): BackupTask => ({
   kind: "restore",
   backup_id,
   archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" },
-  arrives
+  arrives,
+  ...(part === undefined ? {} : { part })
 })

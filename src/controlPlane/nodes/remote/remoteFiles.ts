@@ -154,7 +154,8 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
   return {
     receive: (id, { operation_id, task }, bytes) => {
       if (task.kind !== "restore") return Effect.die("only a restore has an archive that arrives")
-      const query = { operation_id, backup_id: task.backup_id, ...task.archive }
+      const part = task.part === undefined ? {} : { part: task.part }
+      const query = { operation_id, backup_id: task.backup_id, ...task.archive, ...part }
       return send(id, bytes, ({ nodeBackups }, payload) =>
         nodeBackups.receive({ params: { id }, query, payload })
       )

@@ -1,0 +1,149 @@
+/**
+ * Restores some files and folders of a backup (spec 12.5). They are unpacked into a hidden folder, which is renamed once it is
+ * complete; from then on, they are moved into place one after another, also by a later daemon.
+ */
+import { createHash } from "node:crypto"
+import * as fs from "node:fs/promises"
+import { Effect, Option, type Scope, type Stream } from "effect"
+import type { RestoredPart } from "../../contract/domain/Backup.ts"
+import { isWithin, nameBytes } from "../../contract/domain/Files.ts"
+import { syncFolder } from "../access/contents.ts"
+import { checkPlacing, moveTo, type Placing, placeTree } from "../access/placing.ts"
+import { type AccessError, conflict, unprocessable } from "../access/refused.ts"
+import { bytesOf, type Site } from "../access/Site.ts"
+import { removeInside } from "../access/trees.ts"
+import { enter, enterAll, io, lstatIn, within } from "../disk/safePath.ts"
+import type { RunUser } from "../runtime/Runtime.ts"
+import { type ArchiveRefused, unpackFiles } from "../transfer/unpack.ts"
+
+export interface PartParts {
+  readonly site: Site
+  readonly operation_id: string
+  readonly part: RestoredPart
+}
+
+export interface PartArchive {
+  readonly bytes: Stream.Stream<Uint8Array, AccessError>
+  readonly user: RunUser | undefined
+  readonly limit: number | undefined
+}
+
+/** A hidden name of an operation, which each daemon finds again. */
+const hidden = (operation_id: string, role: string): Buffer => {
+  const hex = createHash("sha256").update(`${operation_id}/${role}`).digest("hex")
+  return Buffer.from(
+    `.muster-${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20, 32)}.tmp`
+  )
+}
+
+const namesOf = ({ operation_id }: PartParts) => ({
+  aside: hidden(operation_id, "aside"),
+  complete: hidden(operation_id, "complete"),
+  copy: hidden(operation_id, "copy")
+})
+
+/** Folders whose entries are moved one by one have volumes, mounts or layers in them. */
+const refuseFixed = Effect.fnUntraced(function* ({ part, site }: PartParts) {
+  for (const path of part.paths) {
+    const place = yield* site.place(path)
+    const fixed = site.fixedWithin(path)
+    if (place.shared !== undefined)
+      return yield* conflict(path, "it lies in a volume or mount, which is no part of a backup")
+    if (part.mode === "replace" && fixed !== undefined)
+      return yield* conflict(path, `a volume or mount lies at ${fixed}`, "Restore what lies beside it.")
+  }
+})
+
+/** Returns whether an entry is wanted, and the paths of which no entry was seen. */
+const makeWants = (paths: ReadonlyArray<string>) => {
+  const missing = new Set(paths.filter((path) => path !== "/"))
+  const latin = new Map(
+    paths.map((path) => [path, `/${Buffer.from(nameBytes(path.slice(1))).toString("latin1")}`])
+  )
+  return {
+    missing,
+    wants: (name: string): boolean => {
+      const entry = `/${name}`
+      let isWanted = false
+      for (const [path, wanted] of latin) {
+        if (entry === wanted) missing.delete(path)
+        isWanted ||= isWithin(wanted, entry) || isWithin(entry, wanted)
+      }
+      return isWanted
+    }
+  }
+}
+
+const rootOf = ({ site }: PartParts) => Effect.flatMap(site.place("/"), (place) => site.folderAt(place))
+
+const placingOf = (parts: PartParts): Placing => ({
+  site: parts.site,
+  overwrite: "replace",
+  aside: namesOf(parts).copy,
+  // The unpacked bytes were counted before.
+  take: () => Effect.void
+})
+
+/** Unpacks the wanted entries, unless an earlier daemon has. */
+const unpackPart = Effect.fnUntraced(function* (
+  parts: PartParts,
+  { bytes, limit, user }: PartArchive
+): Effect.fn.Return<void, AccessError | ArchiveRefused, Scope.Scope> {
+  const { aside, complete } = namesOf(parts)
+  const root = yield* rootOf(parts)
+  if (Option.isSome(yield* lstatIn("/", root, complete))) return
+  yield* refuseFixed(parts)
+  const folder = { folder: root, name: aside }
+  yield* removeInside("/", folder)
+  const { missing, wants } = makeWants(parts.part.paths)
+  yield* Effect.gen(function* () {
+    yield* io("/", () => fs.mkdir(within(root, aside), 0o700))
+    yield* unpackFiles(bytes, String(within(root, aside)), { limit, user, wants })
+    const [lacking] = missing
+    if (lacking !== undefined)
+      return yield* unprocessable(`the backup has no ${lacking}`, "Choose paths that the backup has.")
+    const tree = yield* enter("/", root, aside)
+    if (parts.part.mode === "merge" && Option.isSome(tree))
+      yield* checkPlacing(placingOf(parts), { path: "/", from: tree.value, to: root })
+    yield* io("/", () => fs.rename(within(root, aside), within(root, complete)))
+    yield* syncFolder("/", root)
+  }).pipe(Effect.onError(() => Effect.ignore(removeInside("/", folder))))
+})
+
+/** Replaces what lies at a path by what was unpacked for it. It is a single rename, so a later daemon repeats it whole. */
+const replacePath = Effect.fnUntraced(function* (parts: PartParts, tree: fs.FileHandle, path: string) {
+  const { site } = parts
+  const names = path.slice(1).split("/").map(bytesOf)
+  const folder = yield* enterAll(path, tree, names.slice(0, -1))
+  const name = names.at(-1)
+  if (Option.isNone(folder) || name === undefined) return
+  const from = { folder: folder.value, name }
+  // It is in place already.
+  if (Option.isNone(yield* lstatIn(path, from.folder, name))) return
+  const to = yield* site.parent(yield* site.place(path), () => {})
+  yield* removeInside(path, to)
+  yield* moveTo(placingOf(parts), { path, from, to })
+}, Effect.scoped)
+
+/** Moves what was unpacked into place, and removes what is left of it. */
+export const placePart = Effect.fnUntraced(function* (
+  parts: PartParts
+): Effect.fn.Return<void, AccessError, Scope.Scope> {
+  const { aside, complete } = namesOf(parts)
+  const root = yield* rootOf(parts)
+  yield* removeInside("/", { folder: root, name: aside })
+  const tree = yield* enter("/", root, complete)
+  if (Option.isNone(tree)) return
+  if (parts.part.mode === "merge")
+    yield* placeTree(placingOf(parts), { path: "/", from: tree.value, to: root }, () => {})
+  else
+    yield* Effect.forEach(parts.part.paths, (path) => replacePath(parts, tree.value, path), { discard: true })
+  yield* removeInside("/", { folder: root, name: complete })
+  yield* syncFolder("/", root)
+}, Effect.uninterruptible)
+
+/** Restores the paths of a part. */
+export const restorePart = Effect.fnUntraced(function* (parts: PartParts, archive: PartArchive) {
+  yield* unpackPart(parts, archive)
+  yield* placePart(parts)
+}, Effect.scoped)

@@ -1,0 +1,92 @@
+import { randomBytes } from "node:crypto"
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { RestoredPart } from "../../../src/contract/domain/Backup.ts"
+import { filesOf, places, put } from "../access/scene.ts"
+import { made, restoreOf, worked } from "./scene.ts"
+
+type Scene = Effect.Success<ReturnType<typeof filesOf>>
+
+const level = randomBytes(100_000)
+
+/** Backs up `world` and `plugins`, and then changes both. */
+const backedUp = Effect.fnUntraced(function* (scene: Scene) {
+  const { folder } = scene
+  mkdirSync(join(folder, "world/region"), { recursive: true })
+  writeFileSync(join(folder, "world/level.dat"), level)
+  put(folder, "world/region/r1", "old")
+  put(folder, "plugins/b.yml", "old")
+  const backup = yield* made(scene)
+  put(folder, "world/level.dat", "new")
+  put(folder, "world/region/r1", "new")
+  put(folder, "world/later.txt", "later")
+  rmSync(join(folder, "world/region/r0"))
+  put(folder, "plugins/b.yml", "new")
+  return backup
+})
+
+const restored = (scene: Scene, backup: Effect.Success<ReturnType<typeof made>>, part: RestoredPart) =>
+  worked(scene, restoreOf(backup.backup_id, backup.figures, false, part))
+
+const text = ({ folder }: Scene, name: string) => readFileSync(join(folder, name), "utf8")
+
+const hidden = ({ folder }: Scene) => readdirSync(folder).filter((name) => name.startsWith(".muster"))
+
+for (const [name, place] of Object.entries(places)) {
+  describe(`spec 12.5: restoring some paths of a backup: ${name}`, () => {
+    it.live("replace makes a folder what it was in the backup, and touches nothing else", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const backup = yield* backedUp(scene)
+        const end = yield* restored(scene, backup, { mode: "replace", paths: ["/world"] })
+        assert.strictEqual(end.state, "done", end.reason)
+        assert.isTrue(readFileSync(join(scene.folder, "world/level.dat")).equals(level))
+        assert.strictEqual(text(scene, "world/region/r1"), "old")
+        assert.strictEqual(text(scene, "world/region/r0"), "r\n")
+        assert.isFalse(existsSync(join(scene.folder, "world/later.txt")))
+        assert.strictEqual(text(scene, "plugins/b.yml"), "new")
+        assert.deepStrictEqual(hidden(scene), [])
+      })
+    )
+
+    it.live("merge lets files stay that the backup lacks; a file comes back into a folder that is gone", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const backup = yield* backedUp(scene)
+        const merged = yield* restored(scene, backup, { mode: "merge", paths: ["/world"] })
+        assert.strictEqual(merged.state, "done", merged.reason)
+        assert.strictEqual(text(scene, "world/region/r1"), "old")
+        assert.strictEqual(text(scene, "world/later.txt"), "later")
+        assert.strictEqual(text(scene, "plugins/b.yml"), "new")
+        rmSync(join(scene.folder, "world"), { recursive: true })
+        const one = yield* restored(scene, backup, { mode: "replace", paths: ["/world/region/r1"] })
+        assert.strictEqual(one.state, "done", one.reason)
+        assert.deepStrictEqual(readdirSync(join(scene.folder, "world"), { recursive: true }), [
+          "region",
+          "region/r1"
+        ])
+        const all = yield* restored(scene, backup, { mode: "merge", paths: ["/"] })
+        assert.strictEqual(all.state, "done", all.reason)
+        assert.strictEqual(text(scene, "plugins/b.yml"), "old")
+        assert.deepStrictEqual(hidden(scene), [])
+      })
+    )
+
+    it.live("a path that the backup lacks, and a folder in the way, change nothing", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const backup = yield* backedUp(scene)
+        const lacking = yield* restored(scene, backup, { mode: "replace", paths: ["/world", "/none"] })
+        assert.deepInclude(lacking, { state: "failed", reason: "the backup has no /none" })
+        rmSync(join(scene.folder, "world/level.dat"))
+        mkdirSync(join(scene.folder, "world/level.dat"))
+        const inTheWay = yield* restored(scene, backup, { mode: "merge", paths: ["/world"] })
+        assert.match(inTheWay.reason ?? "", /\/world\/level\.dat: it is a folder/)
+        assert.strictEqual(text(scene, "world/region/r1"), "new")
+        assert.deepStrictEqual(hidden(scene), [])
+      })
+    )
+  })
+}
