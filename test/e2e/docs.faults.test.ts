@@ -296,7 +296,10 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
         const output = yield* run(printed("docs/schedules.md", "restart"), service)
         assert.match(output, /^Next times:\n {2}\S+T0[23]:00:00\.000Z/)
         assert.include(output, "Problem: no server matches the selector today")
-        assert.match(output, /^ID +NAME +CRON +TIMEZONE +SERVERS +NEXT +LAST\n\S+ +restart +0 4 \* \* \* /m)
+        assert.match(
+          output,
+          /^ID +NAME +CRON +TIMEZONE +SERVERS +NEXT +LAST\n\S+ +restart label=team=a +0 4 \* \* \* /m
+        )
         const made = yield* run(printed("docs/schedules.md", "create"), service)
         assert.match(
           made,

@@ -301,7 +301,7 @@ describe("spec 9.6: a server deleted while its node was away", () => {
           yield* node.kill("SIGKILL")
           yield* nodeIs(api, "away", false)
           yield* becomes(api, passing, "gone")
-          yield* expectStatus(api, 200, "DELETE", `/api/servers/${kept}?force=true`)
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${kept}?force=true&purge=true`)
           if (forgotten) yield* expectStatus(api, 200, "DELETE", "/api/nodes/away")
           assert.deepStrictEqual(namesIn(join(dataDir, "node/servers")), [kept, passing].sort())
           const back = yield* startNode({ ...options, key: forgotten ? (yield* nodeKey(api)).key : key })

@@ -296,7 +296,7 @@ describe("spec 3.12: control plane and daemon killed at any moment", () => {
           yield* killNode
           yield* nodeIs(api, "n1", true)
           for (const wanted of servers) {
-            yield* send(wanted, "DELETE", `/api/servers/${wanted.id}`, {})
+            yield* send(wanted, "DELETE", `/api/servers/${wanted.id}?purge=true`, {})
           }
           const bases = join(nodeDir, "node", "base")
           yield* eventually(
