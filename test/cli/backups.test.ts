@@ -107,6 +107,34 @@ layer(service(), options)("muster backups", (it) => {
         })
     )
 
+    it.effect("restore --path changes only these paths; --merge lets files stay that the backup lacks", () =>
+      Effect.gen(function* () {
+        const { files } = yield* world("partly")
+        yield* files.put("/ops.json", "old")
+        yield* done("backups", "create", "partly", "--name", "old", "-o", "id")
+        const change = Effect.forEach(["/world/level.dat", "/world/late.dat", "/ops.json"], (path) =>
+          files.put(path, "new")
+        )
+        const contents = Effect.forEach(["/world/level.dat", "/world/late.dat", "/ops.json"], (path) =>
+          Effect.map(files.get(path), ({ status, text }) => (status === 404 ? "absent" : text))
+        )
+        const restore = ["backups", "restore", "partly:old", "--no-safety"]
+        yield* change
+        assert.include(
+          yield* refused(64, ...restore, "--path", "/world", "--path", "/ops.json", "--merge"),
+          "Replace /world, /ops.json of partly by those of the backup old, "
+        )
+        assert.include(yield* refused(64, ...restore, "--path", "world", "--yes"), "does not begin with /")
+        yield* done(...restore, "--path", "/world", "--merge", "--yes")
+        assert.deepStrictEqual(yield* contents, ["level", "new", "new"])
+        yield* done(...restore, "--path", "/world", "--yes")
+        assert.deepStrictEqual(yield* contents, ["level", "absent", "new"])
+        yield* change
+        yield* done("servers", "restore", "partly", "--from", "old", "--no-safety", "--merge", "--yes")
+        assert.deepStrictEqual(yield* contents, ["level", "new", "old"])
+      })
+    )
+
     it.effect(
       "servers create --from-backup makes another server, whose blueprint, name and files are its own",
       () =>

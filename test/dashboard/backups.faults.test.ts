@@ -115,6 +115,52 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
     )
 
     it.effect(
+      "spec 12.5: a folder of a backup is restored by its name, and what the backup lacks stays if chosen",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const server = yield* installed(api, "kept", { name: "partly" })
+          const content = (path: string) => `/api/servers/${server}/files/content?path=${path}`
+          const put = (path: string, raw: string) => api.request("PUT", content(path), { raw })
+          const textOf = (path: string) => Effect.map(api.request("GET", content(path)), ({ text }) => text)
+          const paths = ["/world/level.dat", "/ops.json"]
+          yield* Effect.forEach(paths, (path) => put(path, "old"))
+          yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, {
+            body: { name: "nightly" },
+            headers: { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+          })
+          yield* Effect.forEach([...paths, "/world/late.dat"], (path) => put(path, "new"))
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${server}#backups`, {
+            width: 360
+          })
+          const { page } = opened
+          yield* step(() =>
+            rowOf(page, /nightly/)
+              .getByRole("button", { name: "Restore…" })
+              .click()
+          )
+          const dialog = page.getByRole("dialog", { name: "Restore partly?" })
+          yield* step(() => dialog.getByLabel("What to restore").selectOption("some"))
+          const button = dialog.getByRole("button", { name: "Restore", exact: true })
+          yield* step(() => button.click())
+          yield* step(() => dialog.getByText("No file or folder is named.").waitFor())
+          yield* step(() => dialog.getByLabel("Files and folders", { exact: true }).fill("world/\n"))
+          yield* step(() => dialog.getByLabel("Files that are not in the backup").selectOption("merge"))
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          assert.isTrue(yield* step(() => page.evaluate<boolean>(isWithin)))
+          yield* step(() => button.click())
+          yield* shows(page, "It has the chosen files and folders of the backup nightly.")
+          assert.deepStrictEqual(yield* Effect.forEach([...paths, "/world/late.dat"], textOf), [
+            "old",
+            "new",
+            "new"
+          ])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
       "spec 12.1: backups of other callers appear by themselves; the page of a deleted server still has them",
       () =>
         Effect.gen(function* () {

@@ -9,7 +9,7 @@ import { wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { selectorFlag } from "../shared/named.ts"
 import { madeOrWaited, waitedFor } from "../shared/operation.ts"
-import { confirm, yesFlag } from "../shared/terminal.ts"
+import { confirm, firstOf, yesFlag } from "../shared/terminal.ts"
 import { isFolderAt } from "./entries.ts"
 import { reported, writeOnce, writeToMany } from "./outcomes.ts"
 import {
@@ -53,14 +53,6 @@ const refuseFolders = Effect.fnUntraced(function* (places: ReadonlyArray<Place>,
   }
 })
 
-const NAMED = 5
-
-/** Names some paths for a question. */
-const namesOf = (places: ReadonlyArray<Place>): string => {
-  const names = places.slice(0, NAMED).map(({ id, path }) => `${id}:${path}`)
-  return `${names.join(", ")}${places.length > NAMED ? ` and ${places.length - NAMED} more` : ""}`
-}
-
 export const rm = command("rm", {
   description: "Delete files, and folders with -r. A link itself is deleted, not what it points to.",
   short: "Delete files and folders",
@@ -76,7 +68,8 @@ export const rm = command("rm", {
         "The whole folder of a server stays: `muster servers reset <server>` empties it."
       )
     yield* refuseFolders(places, recursive)
-    yield* confirm(`Delete ${namesOf(places)}${recursive ? " with all that they hold" : ""}?`, yes)
+    const names = places.map(({ id, path }) => `${id}:${path}`)
+    yield* confirm(`Delete ${firstOf(names)}${recursive ? " with all that they hold" : ""}?`, yes)
     yield* forEachServer(places, (server, paths) =>
       Effect.flatMap(
         ask((muster) => muster.files.delete({ params: { server }, payload: { paths } })),

@@ -2,55 +2,76 @@
 import { Effect } from "effect"
 import { Flag } from "effect/cli"
 import type { Backup } from "../../contract/domain/Backup.ts"
+import { FilePath } from "../../contract/domain/Files.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { backupArgument, backupNamed } from "../shared/backup.ts"
 import { command, switchFlag, textFlag } from "../shared/command.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { waitedFor } from "../shared/operation.ts"
-import { confirm, yesFlag } from "../shared/terminal.ts"
+import { confirm, firstOf, yesFlag } from "../shared/terminal.ts"
 
 const choices = {
+  path: Flag.String("path").pipe(
+    Flag.withDescription("Restore only this file or folder of the backup, such as /world; repeatable"),
+    Flag.withSchema(FilePath),
+    Flag.between(0, 100)
+  ),
+  merge: switchFlag("merge", "Keep the files that the backup lacks"),
   "no-safety": switchFlag("no-safety", "Do not back up the present files first"),
   start: switchFlag("start", "Start the server once its files are restored"),
   yes: yesFlag
 } as const
 
 interface Choices {
+  readonly path: ReadonlyArray<string>
+  readonly merge: boolean
   readonly "no-safety": boolean
   readonly start: boolean
   readonly yes: boolean
 }
 
 const HOW =
-  "The server must be offline. Its present files are backed up first, as a backup that expires after 7 days; until the restored files are whole, the server has its old ones."
+  "The server must be offline. Its present files are backed up first, as a backup that expires after 7 days; until the restored files are whole, the server has its old ones. With --path, only these files and folders change; with --merge, files that the backup lacks stay."
 
-/** Replaces the files of a server by those of a backup, after a question, and waits for the end. */
+/** The files that a restore replaces, in words. */
+const replacedOf = (path: ReadonlyArray<string>, isMerged: boolean): string => {
+  if (path.length > 0) return firstOf(path)
+  return isMerged ? "the files" : "all files"
+}
+
+/** Replaces files of a server by those of a backup, after a question, and waits for the end. */
 const restored = Effect.fnUntraced(function* (
   server: Pick<Server, "id" | "name">,
   { created_at, id, name = id, server_id }: Backup,
-  { "no-safety": isUnsafe, start, yes }: Choices
+  { merge, "no-safety": isUnsafe, path, start, yes }: Choices
 ) {
   const of = server_id === server.id ? "" : ` of server ${server_id}`
+  const kept = merge ? " Files that the backup lacks stay." : ""
   const lost = isUnsafe ? " They are not backed up first." : ""
   yield* confirm(
-    `Replace all files of ${server.name ?? server.id} by those of the backup ${name}${of}, ${created_at}?${lost}`,
+    `Replace ${replacedOf(path, merge)} of ${server.name ?? server.id} by those of the backup ${name}${of}, ${created_at}?${lost}${kept}`,
     yes
   )
   const begun = yield* ask((muster) =>
     muster.backups.restore({
       params: { server: server.id },
-      payload: { backup_id: id, safety: !isUnsafe, start }
+      payload: {
+        ...{ backup_id: id, safety: !isUnsafe, start },
+        ...(path.length === 0 ? {} : { paths: path }),
+        ...(merge ? { mode: "merge" } : {})
+      }
     })
   )
   yield* waitedFor(begun)
 })
 
 export const restoreBackup = command("restore", {
-  description: `Replace all files of a server by those of a backup: of its own server, unless --server names another one. ${HOW}`,
+  description: `Replace the files of a server by those of a backup: of its own server, unless --server names another one. ${HOW}`,
   short: "Restore the files of a server",
   examples: {
     "muster backups restore lobby:latest": "Asks first",
+    "muster backups restore lobby:latest --path /world --path /ops.json": "Only a folder and a file",
     "muster backups restore 5hq1 --server lobby2 --start --yes": "Onto another server, and start it"
   },
   input: {
@@ -66,10 +87,12 @@ export const restoreBackup = command("restore", {
 })
 
 export const restoreServer = command("restore", {
-  description: `Replace all files of a server by those of a backup. ${HOW}`,
+  description: `Replace the files of a server by those of a backup. ${HOW}`,
   short: "Restore the files of a server from a backup",
   examples: {
     "muster servers restore lobby --from latest": "From its newest good backup, after a question",
+    "muster servers restore lobby --from latest --path /plugins --merge":
+      "Only a folder, whose new files stay",
     'muster servers restore lobby --from "before the event" --start --yes': "From a named one, and start it"
   },
   input: {

@@ -84,6 +84,12 @@ export const confirm = Effect.fnUntraced(function* (question: string, yes: boole
   if (!agreed) return yield* new CommandError({ status: "failed", message: "Nothing was changed." })
 })
 
+const NAMED = 5
+
+/** Names the first of some paths for a question, and counts the others. */
+export const firstOf = (names: ReadonlyArray<string>): string =>
+  `${names.slice(0, NAMED).join(", ")}${names.length > NAMED ? ` and ${names.length - NAMED} more` : ""}`
+
 /**
  * Runs a program, which has the terminal for itself: Ctrl-C is a key there. Returns its exit status or signal; empty: 0.
  * @param name of the program in messages

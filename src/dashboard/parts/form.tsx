@@ -3,10 +3,19 @@ import { useId, useState } from "preact/hooks"
 import { classes, onText, type View } from "../dom/el.ts"
 
 /**
- * `amount`: a number or a percentage; `names`: separated by spaces; `pairs`: one `name=value` a line; `configs`: patches
- * of config files as JSON; `flag`: a choice of `true` and `false`.
+ * `amount`: a number or a percentage; `names`: separated by spaces; `lines`: one text a line; `pairs`: one `name=value`
+ * a line; `configs`: patches of config files as JSON; `flag`: a choice of `true` and `false`.
  */
-export type FieldKind = "text" | "number" | "amount" | "names" | "pairs" | "configs" | "choice" | "flag"
+export type FieldKind =
+  | "text"
+  | "number"
+  | "amount"
+  | "names"
+  | "lines"
+  | "pairs"
+  | "configs"
+  | "choice"
+  | "flag"
 
 type Choices = ReadonlyArray<readonly [string, string]>
 
@@ -43,16 +52,18 @@ export const pairsText = (pairs: Readonly<Record<string, string>> = {}): string 
     .map(([name, value]) => `${name}=${value}`)
     .join("\n")
 
+export const linesOf = (text: string): ReadonlyArray<string> =>
+  text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line !== "")
+
 export const pairsOf = (text: string): Readonly<Record<string, string>> =>
   Object.fromEntries(
-    text
-      .split("\n")
-      .map((line) => line.trim())
-      .filter((line) => line !== "")
-      .map((line) => {
-        const at = line.indexOf("=")
-        return at === -1 ? [line, ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()]
-      })
+    linesOf(text).map((line) => {
+      const at = line.indexOf("=")
+      return at === -1 ? [line, ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()]
+    })
   )
 
 /** Reads the patches of config files by file, if the text has their form. */
@@ -90,6 +101,8 @@ export const valueOf = ({ kind, unit }: Field, text: string): unknown => {
       return numberIn(text, unit)
     case "names":
       return text.split(/[\s,]+/).filter((word) => word !== "")
+    case "lines":
+      return linesOf(text)
     case "pairs":
       return pairsOf(text)
     case "configs":
@@ -167,6 +180,7 @@ export const FieldInput = (props: {
             ))}
           </select>
         )
+      case "lines":
       case "pairs":
       case "configs":
         return <textarea {...common} readOnly={isReadOnly} rows={3} spellcheck={false} onInput={changed} />

@@ -6,7 +6,7 @@ import type { Backup, Operation, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { ago, dateTime } from "../../dom/format.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { checkField, field, useForm } from "../../parts/form.tsx"
+import { checkField, field, linesOf, useForm } from "../../parts/form.tsx"
 import { done, failed } from "../../state/notices.ts"
 import { ended } from "../../state/operations.ts"
 import { addressOf, go } from "../../state/router.ts"
@@ -52,11 +52,47 @@ const restore = async (id: string, body: unknown, isUp: boolean): Promise<Reply<
   return request("POST", `${path}/restore`, { body })
 }
 
-const followed = async (begun: Operation, title: string, onChanged: () => void): Promise<void> => {
+/** Fields of the choice of files. A person may write a path without its first slash, or with one at its end. */
+const what = field("choice", "what", "What to restore", "", {
+  choices: [
+    ["all", "All files"],
+    ["some", "Only these files and folders"]
+  ]
+})
+const paths = field(
+  "lines",
+  "paths",
+  "Files and folders",
+  "One path a line, such as /world or /server.properties."
+)
+const mode = field("choice", "mode", "Files that are not in the backup", "Such as new ones.", {
+  choices: [
+    ["replace", "Delete them"],
+    ["merge", "Keep them"]
+  ]
+})
+
+const MOST_PATHS = 100
+
+const pathsOf = (text: string): ReadonlyArray<string> =>
+  linesOf(text).map((line) => `/${line.split("/").filter(Boolean).join("/")}`)
+
+/** Refuses paths before the server is stopped for them. */
+const refusalOf = (named: ReadonlyArray<string>): Reply<never> | undefined => {
+  const refused = (detail: string, hint: string) => ({ ok: false, code: 422, detail, hint }) as const
+  if (named.length === 0)
+    return refused("No file or folder is named.", "Write one path a line, such as /world.")
+  const odd = named.find((path) => path.split("/").some((name) => name === "." || name === ".."))
+  if (odd !== undefined) return refused(`${odd} has the name . or ..`, "Write the path without it.")
+  if (named.length <= MOST_PATHS) return undefined
+  return refused(`${named.length} files and folders are named.`, `Name at most ${MOST_PATHS}.`)
+}
+
+const followed = async (begun: Operation, result: string, onChanged: () => void): Promise<void> => {
   const name = nameOf(begun.server_id)
   done(`The restore of ${name} has begun`, "Operations, at the top of the page, has its progress.")
   const { reason = "It was cancelled.", state } = await ended(begun)
-  if (state === "done") done(`Restored: ${name}`, `It has the files of the backup ${title}.`)
+  if (state === "done") done(`Restored: ${name}`, result)
   else failed(`Not restored: ${name}, which has its old files`, { detail: reason, hint: "" })
   onChanged()
 }
@@ -71,26 +107,37 @@ const RestoreDialog = (props: {
   const [isUp] = useState(!isOffline(server))
   const [isSafe, setSafe] = useState(true)
   const [isStarted, setStarted] = useState(isUp)
+  const { inputs, texts } = useForm({ what: "all", mode: "replace" })
+  const isPart = texts.what === "some"
+  const isMerged = texts.mode === "merge"
+  const named = pathsOf(texts.paths ?? "")
   const name = server.name ?? server.id
+  const body = {
+    ...{ backup_id: backup.id, safety: isSafe, start: isStarted },
+    ...(isPart && { paths: named }),
+    ...(isMerged && { mode: "merge" })
+  }
+  const restored = isPart ? "the chosen files and folders" : "the files"
   return (
     <FormDialog<Operation>
       title={`Restore ${name}?`}
       button={isUp ? "Stop and restore" : "Restore"}
       whyNot={whyNoRestore(server)}
-      onSubmit={() => restore(server.id, { backup_id: backup.id, safety: isSafe, start: isStarted }, isUp)}
-      onDone={(begun) => void followed(begun, title, onChanged)}
+      onSubmit={async () => (isPart ? refusalOf(named) : undefined) ?? restore(server.id, body, isUp)}
+      onDone={(begun) => void followed(begun, `It has ${restored} of the backup ${title}.`, onChanged)}
     >
       <p>
-        {"The server gets the files as they were "}
+        {`The server gets ${restored} as they were `}
         <strong>{ago(backup.created_at, Date.now())}</strong>
-        {`, ${dateTime(backup.created_at)}. What players and plugins have written since is replaced. Settings, ports and name stay.`}
+        {`, ${dateTime(backup.created_at)}. What players and plugins have written ${isPart ? "there " : ""}since is replaced. ${isPart ? "All other files" : "Settings, ports and name"} stay.`}
       </p>
+      {inputs(isPart ? [what, mode, paths] : [what, mode])}
       {isUp && <p class="note">The server is up. It stops first, and its players are disconnected.</p>}
       {checkField("Back up the present files first, for 7 days", isSafe, () => setSafe(!isSafe))}
       {checkField("Start the server afterwards", isStarted, () => setStarted(!isStarted))}
       {!isSafe && (
         <p class="problem" role="status">
-          The present files are lost.
+          {isPart || isMerged ? "The files that are replaced are lost." : "The present files are lost."}
         </p>
       )}
     </FormDialog>
