@@ -1,19 +1,19 @@
 /** Packs the files of a server into a target: tar, zstd, parts. Nothing is stored beside the parts (spec 12.3). */
 import { createHash } from "node:crypto"
-import type { FileHandle } from "node:fs/promises"
+import { fstatSync, read } from "node:fs"
 import { createZstdCompress } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { type Cause, Effect, Queue, Stream } from "effect"
+import { type Cause, Effect, Queue, Semaphore, Stream } from "effect"
 import { type ArchiveEntry, TAR_END, tarHeader, tarPadding } from "../access/archiveFormat.ts"
 import { pathPatterns } from "../access/patterns.ts"
 import type { AccessError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
-import { toIoError } from "../disk/fsio.ts"
-import { io, PERMISSIONS } from "../disk/safePath.ts"
+import { ioSync, toIoError } from "../disk/fsio.ts"
+import { PERMISSIONS } from "../disk/safePath.ts"
 import type { IndexEntry } from "./manifest.ts"
 import { storeParts } from "./parts.ts"
 import type { BackupTarget } from "./target.ts"
-import { hasChanged, type Walked, walkServer } from "./walk.ts"
+import { called, hasChanged, type Walked, walkServer } from "./walk.ts"
 
 /** The beginning of names in the archive: `./`. */
 const BELOW = Buffer.of(0x2e, 0x2f)
@@ -21,7 +21,7 @@ const CHUNK = 256 * 1024
 /** Chunks that wait for their reader. */
 const WAITING = 4
 
-/** Bytes on their way to a target; small writes leave together. */
+/** Bytes on their way to a target. They leave in chunks of one size, because each one waits for a thread several times. */
 class Outlet {
   readonly queue: Queue.Queue<Uint8Array, AccessError | Cause.Done>
   #buffer = Buffer.allocUnsafe(CHUNK)
@@ -33,8 +33,12 @@ class Outlet {
 
   write(bytes: Uint8Array): Effect.Effect<void> {
     return Effect.suspend(() => {
-      const put = Effect.suspend(() => this.#put(bytes))
-      return this.#length + bytes.length > CHUNK ? Effect.andThen(this.flush, put) : put
+      const room = CHUNK - this.#length
+      const first = bytes.subarray(0, room)
+      this.#buffer.set(first, this.#length)
+      this.#length += first.length
+      if (this.#length < CHUNK) return Effect.void
+      return bytes.length === room ? this.flush : Effect.andThen(this.flush, this.write(bytes.subarray(room)))
     })
   }
 
@@ -47,14 +51,6 @@ class Outlet {
       return Effect.asVoid(Queue.offer(this.queue, full))
     })
   }
-
-  #put(bytes: Uint8Array): Effect.Effect<void> {
-    if (bytes.length > CHUNK / 2)
-      return Effect.andThen(this.flush, Effect.asVoid(Queue.offer(this.queue, bytes)))
-    this.#buffer.set(bytes, this.#length)
-    this.#length += bytes.length
-    return Effect.void
-  }
 }
 
 /** Stores what is written to an outlet, compressed. */
@@ -63,7 +59,7 @@ const stored = (target: BackupTarget, prefix: string, { queue }: Outlet) =>
     target,
     prefix,
     NodeStream.pipeThroughDuplex(Stream.fromQueue(queue), {
-      evaluate: () => createZstdCompress(),
+      evaluate: () => createZstdCompress({ chunkSize: CHUNK }),
       onError: (cause) => toIoError("compress a backup", cause)
     })
   )
@@ -74,6 +70,12 @@ export interface Counts {
   readonly size_bytes: number
 }
 
+/** Reads the stats of an open file, which are in memory. */
+const statOf = (path: string, fd: number) => ioSync(path, () => fstatSync(fd))
+
+const readAt = (path: string, fd: number, chunk: Buffer, at: number) =>
+  called<number>(path, (done) => read(fd, chunk, 0, chunk.length, at, done))
+
 /** Writes entries of the archive and of the index. */
 class Packer {
   #files = 0
@@ -82,6 +84,10 @@ class Packer {
   readonly #archive: Outlet
   readonly #index: Outlet
   readonly #onBytes: (bytes: number) => void
+  /** One entry is written at a time, and others are read meanwhile. */
+  readonly #turn = Semaphore.makeUnsafe(1)
+  /** New buffers of this size let the garbage collector run often. */
+  readonly #spare: Array<Buffer> = []
 
   constructor(archive: Outlet, index: Outlet, onBytes: (bytes: number) => void) {
     this.#archive = archive
@@ -107,46 +113,58 @@ class Packer {
       size: 0,
       target: Buffer.alloc(0)
     }
-    if (stats.isDirectory()) {
-      yield* this.#archive.write(tarHeader(entry))
-      return yield* this.#note({ path, type: "folder" })
-    }
+    if (stats.isDirectory()) return yield* this.#bare(entry, { path, type: "folder" })
     if (stats.isSymbolicLink()) {
       const target = yield* walked.target
-      yield* this.#archive.write(tarHeader({ ...entry, kind: "link", target }))
-      return yield* this.#note({ path, type: "link" })
+      return yield* this.#bare({ ...entry, kind: "link", target }, { path, type: "link" })
     }
     // Pipes, sockets and devices have no contents; their users make them again.
     if (stats.isFile()) yield* this.#file(walked, entry)
   })
 
+  /** Writes an entry without contents. */
+  #bare(entry: ArchiveEntry, noted: IndexEntry): Effect.Effect<void> {
+    return this.#turn.withPermit(Effect.andThen(this.#archive.write(tarHeader(entry)), this.#note(noted)))
+  }
+
   readonly #file = Effect.fnUntraced(function* (this: Packer, { open, path }: Walked, entry: ArchiveEntry) {
     const file = yield* open
-    const before = yield* io(path, () => file.stat())
-    yield* this.#archive.write(tarHeader({ ...entry, kind: "file", size: before.size }))
-    const { isWhole, sha256 } = yield* this.#contents(path, file, before.size)
-    if (before.size % 512 !== 0) yield* this.#archive.write(tarPadding(before.size))
-    const after = yield* io(path, () => file.stat())
-    if (!isWhole || after.size !== before.size || after.mtimeMs !== before.mtimeMs) this.onChanged()
-    this.#files += 1
-    yield* this.#note({ path, type: "file", size: before.size, sha256 })
+    const before = yield* statOf(path, file)
+    const chunk = this.#spare.pop() ?? Buffer.allocUnsafe(CHUNK)
+    const first = yield* readAt(path, file, chunk.subarray(0, before.size), 0)
+    yield* this.#turn.withPermit(
+      Effect.gen({ self: this }, function* () {
+        yield* this.#archive.write(tarHeader({ ...entry, kind: "file", size: before.size }))
+        const { isWhole, sha256 } = yield* this.#contents(path, file, before.size, chunk, first)
+        if (before.size % 512 !== 0) yield* this.#archive.write(tarPadding(before.size))
+        const after = yield* statOf(path, file)
+        if (!isWhole || after.size !== before.size || after.mtimeMs !== before.mtimeMs) this.onChanged()
+        this.#files += 1
+        yield* this.#note({ path, type: "file", size: before.size, sha256 })
+      })
+    )
+    this.#spare.push(chunk)
   })
 
-  /** Writes exactly `size` bytes: the header has announced them, and the file may become shorter or longer. */
+  /**
+   * Writes exactly `size` bytes: the header has announced them, and the file may become shorter or longer.
+   * @param first the number of bytes at the beginning of `chunk` that were read before
+   */
   readonly #contents = Effect.fnUntraced(function* (
     this: Packer,
     path: string,
-    file: FileHandle,
-    size: number
+    fd: number,
+    size: number,
+    chunk: Buffer,
+    first: number
   ) {
     const hash = createHash("sha256")
     let isWhole = true
-    for (let at = 0; at < size; ) {
-      const chunk = Buffer.allocUnsafe(Math.min(CHUNK, size - at))
-      const place = at
-      const { bytesRead } = yield* io(path, () => file.read(chunk, 0, chunk.length, place))
-      isWhole &&= bytesRead > 0
-      const bytes = bytesRead === 0 ? chunk.fill(0) : chunk.subarray(0, bytesRead)
+    for (let at = 0, read = first; at < size; ) {
+      const room = chunk.subarray(0, Math.min(CHUNK, size - at))
+      if (at > 0) read = yield* readAt(path, fd, room, at)
+      isWhole &&= read > 0
+      const bytes = read === 0 ? room.fill(0) : room.subarray(0, read)
       hash.update(bytes)
       yield* this.#archive.write(bytes)
       at += bytes.length
