@@ -3,12 +3,11 @@ import { createHash } from "node:crypto"
 import { fstatSync, read } from "node:fs"
 import { createZstdCompress } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { type Cause, Effect, Queue, Semaphore, Stream } from "effect"
+import { Effect, Queue, Semaphore } from "effect"
 import { type ArchiveEntry, TAR_END, tarHeader, tarPadding } from "../access/archiveFormat.ts"
 import { pathPatterns } from "../access/patterns.ts"
-import type { AccessError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
-import { ioSync, toIoError } from "../disk/fsio.ts"
+import { type IoError, ioSync, toIoError } from "../disk/fsio.ts"
 import { PERMISSIONS } from "../disk/safePath.ts"
 import type { IndexEntry } from "./manifest.ts"
 import { storeParts } from "./parts.ts"
@@ -18,48 +17,67 @@ import { called, hasChanged, type Walked, walkServer } from "./walk.ts"
 /** The beginning of names in the archive: `./`. */
 const BELOW = Buffer.of(0x2e, 0x2f)
 const CHUNK = 256 * 1024
-/** Chunks that wait for their reader. */
-const WAITING = 4
+/** Chunks that are filled or compressed at a time. */
+const CHUNKS = 3
 
-/** Bytes on their way to a target. They leave in chunks of one size, because each one waits for a thread several times. */
+/** Bytes on their way to a target, compressed in chunks of one size. New buffers would let the garbage collector run often. */
 class Outlet {
-  readonly queue: Queue.Queue<Uint8Array, AccessError | Cause.Done>
-  #buffer = Buffer.allocUnsafe(CHUNK)
+  readonly compressed = createZstdCompress({ chunkSize: CHUNK })
+  #chunk: Buffer = Buffer.allocUnsafe(CHUNK)
   #length = 0
+  readonly #free: Queue.Queue<Buffer>
 
-  constructor(queue: Queue.Queue<Uint8Array, AccessError | Cause.Done>) {
-    this.queue = queue
+  constructor(free: Queue.Queue<Buffer>) {
+    this.#free = free
+    for (let n = 1; n < CHUNKS; n++) Queue.offerUnsafe(free, Buffer.allocUnsafe(CHUNK))
   }
 
   write(bytes: Uint8Array): Effect.Effect<void> {
     return Effect.suspend(() => {
       const room = CHUNK - this.#length
       const first = bytes.subarray(0, room)
-      this.#buffer.set(first, this.#length)
+      this.#chunk.set(first, this.#length)
       this.#length += first.length
       if (this.#length < CHUNK) return Effect.void
-      return bytes.length === room ? this.flush : Effect.andThen(this.flush, this.write(bytes.subarray(room)))
+      return bytes.length === room
+        ? this.#flush
+        : Effect.andThen(this.#flush, this.write(bytes.subarray(room)))
     })
   }
 
-  get flush(): Effect.Effect<void> {
+  readonly end = Effect.suspend(() =>
+    Effect.andThen(
+      this.#flush,
+      Effect.sync(() => this.compressed.end())
+    )
+  )
+
+  /** Waits for a free chunk. The reader of the compressed bytes fails if they cannot be compressed. */
+  get #flush(): Effect.Effect<void> {
     return Effect.suspend(() => {
       if (this.#length === 0) return Effect.void
-      const full = this.#buffer.subarray(0, this.#length)
-      this.#buffer = Buffer.allocUnsafe(CHUNK)
+      const full = this.#chunk
+      this.compressed.write(full.subarray(0, this.#length), () => Queue.offerUnsafe(this.#free, full))
       this.#length = 0
-      return Effect.asVoid(Queue.offer(this.queue, full))
+      return Effect.map(Queue.take(this.#free), (free) => {
+        this.#chunk = free
+      })
     })
   }
 }
 
-/** Stores what is written to an outlet, compressed. */
-const stored = (target: BackupTarget, prefix: string, { queue }: Outlet) =>
+const outlet = Effect.acquireRelease(
+  Effect.map(Queue.unbounded<Buffer>(), (free) => new Outlet(free)),
+  ({ compressed }) => Effect.sync(() => compressed.destroy())
+)
+
+/** Stores what is written to an outlet. */
+const stored = (target: BackupTarget, prefix: string, { compressed }: Outlet) =>
   storeParts(
     target,
     prefix,
-    NodeStream.pipeThroughDuplex(Stream.fromQueue(queue), {
-      evaluate: () => createZstdCompress({ chunkSize: CHUNK }),
+    NodeStream.fromReadable<Uint8Array, IoError>({
+      evaluate: () => compressed,
       onError: (cause) => toIoError("compress a backup", cause)
     })
   )
@@ -179,11 +197,6 @@ class Packer {
   }
 }
 
-const outlet = Effect.map(
-  Queue.bounded<Uint8Array, AccessError | Cause.Done>(WAITING),
-  (queue) => new Outlet(queue)
-)
-
 interface PackOptions {
   readonly id: string
   /** Patterns of paths that are left out. */
@@ -199,17 +212,16 @@ export const packServer = Effect.fnUntraced(function* (
 ) {
   const [archive, index] = [yield* outlet, yield* outlet]
   const packer = new Packer(archive, index, onBytes)
-  const ended = (one: Outlet) => Effect.andThen(one.flush, Queue.end(one.queue))
   const packed = walkServer(
     site,
     pathPatterns(exclude),
     (entry) => Effect.catchIf(packer.add(entry), hasChanged, () => Effect.sync(packer.onChanged)),
     packer.onChanged
-  ).pipe(Effect.andThen(archive.write(TAR_END)), Effect.andThen(ended(archive)), Effect.andThen(ended(index)))
+  ).pipe(Effect.andThen(archive.write(TAR_END)), Effect.andThen(archive.end), Effect.andThen(index.end))
   // The first failure ends the others: nothing waits for bytes that do not come.
   const [, parts, entries] = yield* Effect.all(
     [packed, stored(target, `${id}/part`, archive), stored(target, `${id}/index`, index)],
     { concurrency: "unbounded" }
   )
   return { archive: parts, index: entries, counts: packer.counts }
-})
+}, Effect.scoped)
