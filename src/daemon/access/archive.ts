@@ -25,8 +25,9 @@ import { type Visible, walkVisible } from "./visible.ts"
 const CHUNK = 256 * 1024
 /** Chunks that wait for their reader. */
 const WAITING = 4
-/** The directory of a zip archive is in memory until its end. */
+/** The directory of a zip archive is in memory until its end: entries, and their bytes. */
 const MOST_ZIPPED = 500_000
+const MOST_DIRECTORY = 64 * 1024 * 1024
 
 type Emit = (bytes: Uint8Array) => Effect.Effect<void>
 
@@ -69,8 +70,9 @@ const kinds = { file: S_IFREG, folder: S_IFDIR, link: S_IFLNK } as const
 
 const duplexError = (cause: unknown) => toIoError("compress an archive", cause)
 
-const zipWriter = (emit: Emit): Writer => {
+export const zipWriter = (emit: Emit): Writer => {
   let offset = 0
+  let held = 0
   const directory: Array<Buffer> = []
   const write = (bytes: Uint8Array) =>
     Effect.suspend(() => {
@@ -82,6 +84,12 @@ const zipWriter = (emit: Emit): Writer => {
       if (directory.length >= MOST_ZIPPED) {
         return yield* unprocessable(
           `a zip archive has at most ${MOST_ZIPPED} entries here`,
+          "Use the format tar.zst."
+        )
+      }
+      if (held > MOST_DIRECTORY) {
+        return yield* unprocessable(
+          `the names in a zip archive have at most ${MOST_DIRECTORY / 1024 ** 2} MiB here`,
           "Use the format tar.zst."
         )
       }
@@ -106,7 +114,9 @@ const zipWriter = (emit: Emit): Writer => {
       yield* Stream.runForEach(stored, write)
       const sums = { crc, size, stored: offset - begun }
       yield* write(zipDescriptor(sums))
-      directory.push(zipDirectoryEntry({ ...sums, header, name, mode: kinds[kind] | mode, offset: at }))
+      const listed = zipDirectoryEntry({ ...sums, header, name, mode: kinds[kind] | mode, offset: at })
+      held += listed.length
+      directory.push(listed)
     }),
     end: Effect.suspend(() => {
       const from = offset

@@ -1,10 +1,11 @@
 /** Room for what callers write: the disk limit of the server, and the space that the disk keeps free (spec 10.3). */
+import * as fs from "node:fs/promises"
 import { Clock, Effect, Exit, Semaphore } from "effect"
 import { fileLimit, megabytes } from "../../contract/domain/Limits.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
-import type { IoError } from "../disk/fsio.ts"
+import { type IoError, io } from "../disk/fsio.ts"
 import type { TreeSize } from "../files/copyTree.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { checkFreeSpace } from "../transfer/unpack.ts"
@@ -83,6 +84,26 @@ export class Room {
       if (place.shared !== undefined) return
       this.#added.bytes += bytes
       this.#added.entries += entries
+    })
+  }
+
+  /**
+   * Checks the length of a file of which no byte is written: a hole takes no room, but each reader gets its bytes.
+   * @param missing bytes of the file that are not on disk
+   * @error FileRefused 507 they would not fit
+   */
+  holds(
+    site: Site,
+    { shared }: Pick<Place, "shared">,
+    missing: number
+  ): Effect.Effect<void, FileRefused | IoError> {
+    return Effect.gen({ self: this }, function* () {
+      const { bavail, bsize } = yield* io(site.folder, () => fs.statfs(site.folder))
+      if (missing > bavail * bsize)
+        return yield* noRoom(`disk: ${megabytes(bavail * bsize)} free, the file needs ${megabytes(missing)}`)
+      if (shared !== undefined) return
+      const certain = yield* this.#current(site, CERTAIN)
+      if (certain.limit > 0 && this.#beyond(certain, missing, 0)) return yield* this.#refused(certain)
     })
   }
 

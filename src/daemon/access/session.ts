@@ -49,6 +49,8 @@ interface SessionParts {
 
 /** Bytes of room that an open file takes at a time, so that not every write looks at the limit. */
 const ROOM_AT_ONCE = 1024 * 1024
+/** Bytes of a block in `stat`. */
+const BLOCK = 512
 
 const tooManyOpen = new FileRefused({
   status: 409,
@@ -109,13 +111,29 @@ const openAt = Effect.fnUntraced(function* (
   return handle
 })
 
+/** Checks the length of a file that gets a hole, from its end to `from`. @param length of the file with it */
+const checkHole = Effect.fnUntraced(function* (
+  { room, site }: Scene,
+  place: Place,
+  handle: fs.FileHandle,
+  { from, length }: { readonly from: number; readonly length: number }
+) {
+  const { blocks, size } = yield* io(place.path, () => handle.stat())
+  if (from > size) yield* room.holds(site, place, length - blocks * BLOCK)
+})
+
 /** Changes an open file or folder. */
 const setOpen = Effect.fnUntraced(function* (
-  path: string,
+  scene: Scene,
+  place: Place,
   handle: fs.FileHandle,
   { mode, modified, size }: FileAttributes
 ) {
-  if (size !== undefined) yield* io(path, () => handle.truncate(size))
+  const { path } = place
+  if (size !== undefined) {
+    yield* checkHole(scene, place, handle, { from: size, length: size })
+    yield* io(path, () => handle.truncate(size))
+  }
   if (mode !== undefined) yield* io(path, () => handle.chmod(mode & PERMISSIONS))
   if (modified !== undefined) yield* io(path, () => handle.utimes(modified, modified))
 })
@@ -127,13 +145,17 @@ interface Opened {
   readonly isWritten: boolean
 }
 
-const makeOpenFile = (
-  { room, site }: Scene,
-  place: Place,
-  { close, handle, isWritten }: Opened
-): OpenFile => {
+const makeOpenFile = (scene: Scene, place: Place, { close, handle, isWritten }: Opened): OpenFile => {
   const { path } = place
+  const { room, site } = scene
   let left = 0
+  /** The end of the file, as far as it is known. */
+  let known = 0
+  /** Checks the hole that a write beyond the end leaves. */
+  const reaches = Effect.fnUntraced(function* (offset: number, length: number) {
+    if (offset > known) yield* checkHole(scene, place, handle, { from: offset, length: offset + length })
+    known = Math.max(known, offset + length)
+  })
   const taken = (bytes: number) =>
     Effect.suspend(() => {
       if (left >= bytes) {
@@ -158,6 +180,7 @@ const makeOpenFile = (
   const unlessFull = Effect.suspend(() => (full === undefined ? Effect.void : Effect.fail(full)))
   const writeAt = (offset: number, bytes: Uint8Array) =>
     unlessFull.pipe(
+      Effect.andThen(reaches(offset, bytes.length)),
       Effect.andThen(taken(bytes.length)),
       Effect.andThen(writeAll(path, handle, bytes, offset)),
       room.explained(site),
@@ -194,7 +217,9 @@ const makeOpenFile = (
     ),
     // The system changes permissions and times of a file that is open for reading, too.
     set: (attributes) =>
-      isWritten ? done(room.explained(site)(setOpen(path, handle, attributes))) : Effect.fail(readOnly(path)),
+      isWritten
+        ? done(room.explained(site)(setOpen(scene, place, handle, attributes)))
+        : Effect.fail(readOnly(path)),
     sync: done(io(path, () => handle.sync())),
     close
   }
@@ -212,11 +237,11 @@ const setEntry = Effect.fnUntraced(function* (scene: Scene, path: string, attrib
   if (stats.isDirectory()) {
     if (attributes.size !== undefined) return yield* conflict(place.path, "it is a folder, not a file")
     const handle = yield* open(place.path, within(at.folder, at.name), FOLDER)
-    return yield* setOpen(place.path, handle, attributes)
+    return yield* setOpen(scene, place, handle, attributes)
   }
   const flags = { read: false, write: true, create: false, exclusive: false, truncate: false }
   const handle = yield* openAt(scene, place, at, { flags, scope: yield* Effect.scope })
-  yield* setOpen(place.path, handle, attributes)
+  yield* setOpen(scene, place, handle, attributes)
 })
 
 const makeFolder = Effect.fnUntraced(function* ({ room, site }: Scene, path: string, mode = 0o755) {

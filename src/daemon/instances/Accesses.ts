@@ -24,12 +24,22 @@ const stalled = new FileRefused({
   hint: "Read faster, or continue at the byte that was reached."
 })
 
+/** Archives that are read from one server at a time: each has its own buffers, and a zip archive its directory. */
+export const MOST_ARCHIVES = 4
+
+const tooManyArchives = new FileRefused({
+  status: 409,
+  detail: `the server has ${MOST_ARCHIVES} archives that are read`,
+  hint: "Wait until one of them has ended, then try again."
+})
+
 /** Longest time between two reads of a stream, in ms. */
 const STALL_MILLIS = 60_000
 
 export class Accesses {
   readonly #running = new Set<Running>()
   readonly #stallMillis: number
+  #archives = 0
   /** The task that has the files for itself, as refusals of other tasks name it; unset unless there is one. */
   exclusive: string | undefined
   /** Why neither callers nor a start may use the files meanwhile; unset unless a task replaces them (spec 12.5). */
@@ -95,6 +105,19 @@ export class Accesses {
         Effect.flatMap((stream) => this.#watched(running, stream))
       )
     )
+  }
+
+  /** Takes one of the places of archives until the scope ends. @error FileRefused 409 none is left */
+  get archivePlace(): Effect.Effect<void, FileRefused, Scope.Scope> {
+    const take = Effect.suspend(() => {
+      if (this.#archives >= MOST_ARCHIVES) return Effect.fail(tooManyArchives)
+      this.#archives += 1
+      return Effect.void
+    })
+    const giveBack = Effect.sync(() => {
+      this.#archives -= 1
+    })
+    return Effect.acquireRelease(take, () => giveBack)
   }
 
   #begin(

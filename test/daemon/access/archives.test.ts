@@ -10,8 +10,11 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Stream } from "effect"
+import { Deferred, Effect, Fiber, Stream } from "effect"
 import type { ArchiveFormat } from "../../../src/contract/domain/Files.ts"
+import { zipWriter } from "../../../src/daemon/access/archive.ts"
+import { MOST_ARCHIVES } from "../../../src/daemon/instances/Accesses.ts"
+import { eventually } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { filesOf, places, put, refusalOf } from "./scene.ts"
 
@@ -89,6 +92,29 @@ for (const [name, place] of Object.entries(places)) {
         const { files, id } = yield* filesOf(place)
         const missing = files.archive(id, { paths: ["/world", "/nothing"], format: "zip" })
         assert.match(yield* refusalOf(Effect.scoped(missing)), /^404 /)
+      }).pipe(Effect.scoped)
+    )
+
+    it.live("a server has a bounded number of archives that are read, and their end makes room", () =>
+      Effect.gen(function* () {
+        const { files, folder, id } = yield* filesOf(place)
+        put(folder, "large", "")
+        truncateSync(join(folder, "large"), 200_000_000)
+        const archive = files.archive(id, { paths: ["/large"], format: "tar" })
+        /** Reads an archive up to its first piece. */
+        const begun = Effect.gen(function* () {
+          const first = yield* Deferred.make<void>()
+          const reading = Stream.runForEach(Stream.unwrap(archive), () =>
+            Effect.andThen(Deferred.succeed(first, undefined), Effect.never)
+          )
+          const reader = yield* Effect.forkScoped(Effect.scoped(reading))
+          yield* Effect.raceFirst(Deferred.await(first), Fiber.join(reader))
+          return reader
+        })
+        const readers = yield* Effect.forEach(Array.from({ length: MOST_ARCHIVES }), () => begun)
+        assert.match(yield* refusalOf(Effect.scoped(begun)), /^409 .*4 archives/)
+        yield* Effect.forEach(readers.slice(0, 1), Fiber.interrupt)
+        yield* eventually(refusalOf(Effect.scoped(begun)), (outcome) => outcome === "no refusal")
       }).pipe(Effect.scoped)
     )
   })
@@ -174,5 +200,20 @@ describe("spec 10.3: the limits of a search", () => {
       assert.isTrue(found.incomplete)
       assert.deepStrictEqual(found.matches, [])
     }).pipe(Effect.scoped)
+  )
+})
+
+describe("spec 10.3: the directory of a zip archive", () => {
+  it.effect("has at most 64 MiB, which are in memory until its end", () =>
+    Effect.gen(function* () {
+      const writer = zipWriter(() => Effect.void)
+      const entry = { kind: "folder", mode: 0o755, mtime: 0, size: 0, target: Buffer.alloc(0) } as const
+      const length = 60_000
+      const fits = Math.floor((64 * 1024 * 1024) / (length + 75))
+      for (let count = 0; count <= fits; count++)
+        yield* writer.add({ ...entry, name: Buffer.alloc(length, "n") }, Stream.empty)
+      const more = writer.add({ ...entry, name: Buffer.from("more") }, Stream.empty)
+      assert.match(yield* refusalOf(more), /^422 .*64 MiB/)
+    })
   )
 })

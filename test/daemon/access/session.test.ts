@@ -1,4 +1,13 @@
-import { existsSync, linkSync, mkdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs"
+import {
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  statfsSync,
+  statSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Scope } from "effect"
@@ -76,6 +85,42 @@ for (const [name, place] of Object.entries(places)) {
         assert.deepStrictEqual([mode, mtimeMs, size], [before.mode, before.mtimeMs, before.size])
         assert.match(yield* refusalOf(session.open("/none", { ...reading, create: true })), /^404 /)
         assert.isFalse(existsSync(join(folder, "none")))
+      }).pipe(Effect.scoped)
+    )
+
+    it.live("a file does not become longer than there is room, though a hole takes none", () =>
+      Effect.gen(function* () {
+        const { files, folder, id } = yield* filesOf(place, { limits: { disk_space: 3 } })
+        const session = yield* files.session(id)
+        const open = session.open("/sparse", writing)
+        const file = yield* open
+        const huge = 8_000_000_000_000
+        for (const size of [4_000_000, huge]) {
+          assert.match(yield* refusalOf(file.set({ size })), /^507 disk: /)
+          const set = session.change({ kind: "set", path: "/sparse", attributes: { size } })
+          assert.match(yield* refusalOf(set), /^507 disk: /)
+          assert.match(yield* refusalOf((yield* open).write(size, Buffer.from("x"))), /^507 disk: /)
+        }
+        assert.strictEqual(statSync(join(folder, "sparse")).size, 0)
+        yield* file.set({ size: 2_000_000 })
+        yield* file.write(2_100_000, Buffer.from("x"))
+        assert.strictEqual(statSync(join(folder, "sparse")).size, 2_100_001)
+        assert.match(yield* refusalOf(file.set({ size: 4_000_000 })), /^507 disk: /)
+      }).pipe(Effect.scoped)
+    )
+
+    it.live("without a disk limit, a file does not become longer than the disk has room", () =>
+      Effect.gen(function* () {
+        const { files, folder, id } = yield* filesOf(place)
+        const session = yield* files.session(id)
+        const file = yield* session.open("/sparse", writing)
+        const { bsize, blocks } = statfsSync(folder)
+        assert.match(
+          yield* refusalOf(file.set({ size: blocks * bsize })),
+          /^507 disk: .* free, the file needs /
+        )
+        yield* file.set({ size: 100_000_000 })
+        assert.strictEqual(statSync(join(folder, "sparse")).size, 100_000_000)
       }).pipe(Effect.scoped)
     )
 

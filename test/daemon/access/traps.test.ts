@@ -110,6 +110,19 @@ for (const [name, place] of Object.entries(places)) {
       }).pipe(Effect.scoped)
     )
 
+    it.live(
+      "a copy of folders that are too deep is refused, also without a disk limit, and leaves nothing",
+      () =>
+        Effect.gen(function* () {
+          const { change, folder } = yield* filesOf(place)
+          mkdirSync(join(folder, `deep${"/d".repeat(70)}`), { recursive: true })
+          const outcomes = yield* change({ kind: "copy", from: "/deep", path: "/copy" })
+          assert.deepStrictEqual(statusesOf(outcomes), [422])
+          assert.isFalse(existsSync(join(folder, "copy")))
+          assert.deepStrictEqual(temporaryFiles(folder), [])
+        }).pipe(Effect.scoped)
+    )
+
     it.live("files without blocks count by the blocks that they have", () =>
       Effect.gen(function* () {
         const { change, files, folder, id, write } = yield* filesOf(place, { limits: { disk_space: 3 } })
