@@ -6,6 +6,7 @@ import { cleanText } from "../../contract/domain/NodeText.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
   hasEnded,
+  isExclusive,
   type OperationProgress,
   type OperationRecord,
   shownOperation
@@ -29,14 +30,16 @@ import { type OperationRunner, OperationRunners, type RunnerError } from "./Oper
 
 /** The bounds and times of the leader's work, which tests change. */
 export const OperationsOptions = Context.Reference<{
-  /** Operations that run on a node at a time. */
+  /** Operations of files that run on a node at a time; as many of backups run beside them. */
   readonly perNode: number
+  /** Operations of files that run for one server at a time. */
+  readonly perServer: number
   /** How long an operation waits for its node. */
   readonly nodeTimeout: Duration.Input
   /** Between two reports of progress of an operation. */
   readonly progressEvery: Duration.Input
 }>("muster/operations/OperationsOptions", {
-  defaultValue: () => ({ perNode: 4, nodeTimeout: "1 hour", progressEvery: "1 second" })
+  defaultValue: () => ({ perNode: 4, perServer: 2, nodeTimeout: "1 hour", progressEvery: "1 second" })
 })
 
 type Outcome = Pick<OperationEnd, "state" | "reason">
@@ -86,6 +89,19 @@ const makeCancellation = Effect.gen(function* () {
   }
 })
 
+/** Gives operations their turns: one server cannot take its node from the others, nor files from backups. */
+const makeTurns = ({ perNode, perServer }: { readonly perNode: number; readonly perServer: number }) => {
+  const ofNodes = makeKeyedLock(perNode)
+  const backups = makeKeyedLock(perNode)
+  const ofServers = makeKeyedLock(perServer)
+  return ({ kind }: OperationRecord, { id, node_id }: ServerRecord) =>
+    <A, E, R>(work: Effect.Effect<A, E, R>) =>
+      isExclusive(kind)
+        ? backups.withLock(node_id)(work)
+        : // Only operations that have a turn of their server wait for the node.
+          ofServers.withLock(id)(ofNodes.withLock(node_id)(work))
+}
+
 /** Runs the task of an operation with its runner. */
 const makeWork = Effect.gen(function* () {
   const live = yield* LiveFeed
@@ -93,7 +109,7 @@ const makeWork = Effect.gen(function* () {
   const store = yield* Store
   const options = yield* OperationsOptions
   const every = Duration.toMillis(options.progressEvery)
-  const turns = makeKeyedLock(options.perNode)
+  const turnOf = makeTurns(options)
 
   /** Keeps the newest figures; saves and publishes them from time to time. */
   const makeReport = (operation: OperationRecord, { blueprint_id, id, labels }: ServerRecord) => {
@@ -127,7 +143,8 @@ const makeWork = Effect.gen(function* () {
     server: ServerRecord,
     runner: OperationRunner
   ): Effect.fn.Return<Outcome & { readonly progress?: OperationProgress }, RunnerError> {
-    return yield* turns.withLock(server.node_id)(
+    const inTurn = turnOf(operation, server)
+    return yield* inTurn(
       Effect.gen(function* () {
         const begun = yield* store.write(repo.run(operation.id, server))
         const { latest, report } = makeReport(begun ?? { ...operation, state: "running" }, server)

@@ -29,10 +29,18 @@ const WAITING = 4
 const MOST_ZIPPED = 500_000
 const MOST_DIRECTORY = 64 * 1024 * 1024
 
+/** Gets the bytes of a file that were read. */
+type OnRead = (bytes: number) => void
+
 type Emit = (bytes: Uint8Array) => Effect.Effect<void>
 
 /** Returns the bytes of a file, exactly as many as were announced: a file may become shorter, or longer. */
-const contentsOf = (path: string, handle: FileHandle, size: number): Stream.Stream<Uint8Array, AccessError> =>
+const contentsOf = (
+  path: string,
+  handle: FileHandle,
+  size: number,
+  onRead: OnRead
+): Stream.Stream<Uint8Array, AccessError> =>
   Stream.unfold(0, (at): Effect.Effect<readonly [Uint8Array, number] | undefined, AccessError> => {
     if (at >= size) return Effect.succeed(undefined)
     const chunk = Buffer.alloc(Math.min(CHUNK, size - at))
@@ -40,6 +48,7 @@ const contentsOf = (path: string, handle: FileHandle, size: number): Stream.Stre
       io(path, () => handle.read(chunk, 0, chunk.length, at)),
       ({ bytesRead }) => {
         const bytes = bytesRead === 0 ? chunk : chunk.subarray(0, bytesRead)
+        onRead(bytes.length)
         return [bytes, at + bytes.length] as const
       }
     )
@@ -143,7 +152,7 @@ const commonFolder = (paths: ReadonlyArray<string>): string => {
 const addEntry = Effect.fnUntraced(function* (
   writer: Writer,
   { at, open, path, stats }: Visible,
-  prefix: number
+  { onRead, prefix }: { readonly onRead: OnRead; readonly prefix: number }
 ) {
   const name = Buffer.concat(
     path
@@ -169,7 +178,7 @@ const addEntry = Effect.fnUntraced(function* (
   const file = yield* open
   if (Option.isNone(file)) return
   const { size } = yield* io(path, () => file.value.stat())
-  yield* writer.add({ ...entry, kind: "file", size }, contentsOf(path, file.value, size))
+  yield* writer.add({ ...entry, kind: "file", size }, contentsOf(path, file.value, size, onRead))
 }, Effect.scoped)
 
 /** Zip has a link as a file with its target. */
@@ -193,7 +202,8 @@ const compressed = (format: ArchiveFormat, bytes: Stream.Stream<Uint8Array, Acce
 /** Returns an archive of paths. Links are kept as links, and pipes, sockets and devices are left out. */
 export const archiveOf = Effect.fnUntraced(function* (
   site: Site,
-  { format, paths }: { readonly paths: ReadonlyArray<string>; readonly format: ArchiveFormat }
+  { format, paths }: { readonly paths: ReadonlyArray<string>; readonly format: ArchiveFormat },
+  onRead: OnRead = () => undefined
 ): Effect.fn.Return<Stream.Stream<Uint8Array, AccessError>, AccessError, Scope.Scope> {
   if (paths.length === 0 || paths.length > MOST_PACKED)
     return yield* unprocessable(`path: got ${paths.length} paths`, `Send 1 to ${MOST_PACKED} paths.`)
@@ -205,7 +215,7 @@ export const archiveOf = Effect.fnUntraced(function* (
   const writer = writerOf(format, (bytes) => Effect.asVoid(Queue.offer(queue, bytes)))
   const made = Effect.forEach(
     places,
-    ({ path }) => walkVisible(site, path, (entry) => addEntry(writer, entry, prefix)),
+    ({ path }) => walkVisible(site, path, (entry) => addEntry(writer, entry, { onRead, prefix })),
     { discard: true }
   )
   yield* Effect.andThen(made, writer.end).pipe(

@@ -22,8 +22,7 @@ const tidied = Effect.fnUntraced(function* ({ site }: ChangeScene, to: string, r
   const aside = { folder: at.folder, name: stagingOf(record.staging).aside }
   const isLeft = Option.isSome(yield* lstatIn(to, aside.folder, aside.name))
   yield* removeInside(to, aside)
-  const isWhole = record.total > 0 && record.total === record.next
-  return !isLeft && isWhole && Option.isSome(yield* lstatIn(to, at.folder, at.name))
+  return !isLeft && record.copied === true && Option.isSome(yield* lstatIn(to, at.folder, at.name))
 }, Effect.scoped)
 
 /** Packs files into an archive, whose format the task names. After a restart of the daemon, the work begins again. */
@@ -38,21 +37,21 @@ export const packTask = ({ format, paths, to }: PackTask): TaskWork => ({
       // Without the folder, nothing was written.
       const hadFinished = isResumed && (yield* Effect.orElseSucceed(tidied(scene, to, record), () => false))
       if (hadFinished) return { ...record, state: "done" }
-      let now: TaskRecord = { ...record, next: 0, total: 0 }
-      const count = (chunk: Uint8Array) =>
-        Effect.sync(() => {
-          now = { ...now, next: now.next + chunk.length }
-          note(now)
-        })
+      let now: TaskRecord = { ...record, next: 0, total: 0, copied: false }
+      // A sparse file may be read for hours and make only a few bytes of the archive.
+      const count = (bytes: number) => {
+        now = { ...now, next: now.next + bytes }
+        note(now)
+      }
       const whole = Effect.suspend(() => {
-        now = { ...now, total: now.next }
+        now = { ...now, total: now.next, copied: true }
         return save(now)
       })
-      const bytes = yield* archiveOf(scene.site, { paths, format })
+      const bytes = yield* archiveOf(scene.site, { paths, format }, count)
       yield* writeContents(
         { ...scene, aside: stagingOf(record.staging).aside },
         { path: to, if_none_match: "*" },
-        Stream.concat(Stream.tap(bytes, count), Stream.drain(Stream.fromEffect(whole)))
+        Stream.concat(bytes, Stream.drain(Stream.fromEffect(whole)))
       )
       return { ...now, state: "done" }
     },

@@ -32,7 +32,7 @@ const TaskRecord = Schema.Struct({
   /** Default: `files`. */
   unit: Schema.optionalKey(OperationProgress.fields.unit),
   refused: Schema.Int,
-  /** Whether the tree that the next change moves is copied, and put in place. */
+  /** Whether the tree that the next change moves, or the archive of the task, is written and put in place. */
   copied: Schema.optionalKey(Schema.Boolean),
   reason: Schema.optionalKey(Schema.String),
   /** Names of unfinished copies, and of what they replace. */

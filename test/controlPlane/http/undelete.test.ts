@@ -169,6 +169,35 @@ layer(Layer.provideMerge(Far.layer, service()), options)("undelete", (it) => {
       })
     )
 
+    it.effect(
+      "a key that takes the disk purges its own deleted servers, not the older ones of another key",
+      () =>
+        Effect.gen(function* () {
+          const { api, id: any } = yield* scene("embedded")
+          const { node_id } = yield* summaryOf(api, any, "name")
+          const { capacity } = (yield* expectStatus(api, 200, "GET", `/api/nodes/${node_id}`)).json
+          const disk_space = Math.floor((capacity.disk_bytes / 1_000_000) * 0.4)
+          const body = { node_id, overrides: { limits: { disk_space } } }
+          const small = yield* keyed("Operator", {
+            allow: ["read", "create", "delete", "power", "change"],
+            max_servers: 1
+          })
+          const others = yield* installed(api, "kept", body)
+          yield* deleted(api, others)
+          const own: Array<string> = []
+          for (let n = 0; n < 3; n++) {
+            const id = yield* installed(small, "kept", body)
+            yield* deleted(small, id)
+            own.push(id)
+          }
+          const last = yield* installed(small, "kept", body)
+          for (const id of own) yield* eventually(keptOf(api, id), (kept) => kept === undefined)
+          assert.isDefined(yield* keptOf(api, others))
+          for (const id of [last, others, any])
+            yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}?purge=true`)
+        })
+    )
+
     it.effect("lists page, filter and refuse an unknown place", () =>
       Effect.gen(function* () {
         const { api } = yield* scene("embedded")

@@ -1,7 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Option } from "effect"
 import { ServerId } from "../../../src/contract/domain/Id.ts"
-import type { OperationRecord, OperationState } from "../../../src/contract/domain/Operation.ts"
+import type {
+  OperationKind,
+  OperationRecord,
+  OperationState
+} from "../../../src/contract/domain/Operation.ts"
 import { CurrentPrincipal, type Principal } from "../../../src/controlPlane/http/Principal.ts"
 import { until } from "../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../servers/support/harness.ts"
@@ -23,11 +27,16 @@ const reaches = (plane: Plane, id: string, state: OperationState) =>
     Effect.orDie(plane.operations.find(id))
   )
 
-const begin = (plane: Plane, server_id: string, principal: Principal = admin) =>
+const begin = (
+  plane: Plane,
+  server_id: string,
+  principal: Principal = admin,
+  kind: OperationKind = "files.change"
+) =>
   Effect.gen(function* () {
     const server = (yield* plane.records).find(({ id }) => id === server_id)
     if (server === undefined) return assert.fail(`no server: ${server_id}`)
-    return (yield* plane.operations.begin("files.change", server, { changes: [] })).id
+    return (yield* plane.operations.begin(kind, server, { changes: [] })).id
   }).pipe(as(principal))
 
 const withServer = Effect.fnUntraced(function* (options: Parameters<typeof makeHarness>[0] = {}) {
@@ -105,7 +114,34 @@ describe("spec 11.4: the work of operations", () => {
     )
   )
 
-  it.live("two of a node run at a time here; the next one runs in order, or is cancelled before", () =>
+  it.live("three of a node run at a time here, two of a server; backups do not wait for files", () =>
+    runHarness(
+      Effect.gen(function* () {
+        const { plane, server: slow, tasks } = yield* withServer()
+        const { id: other } = yield* plane.servers.create(request())
+        yield* plane.becomes(other, "offline")
+        const [first = "", second = "", ...queued] = yield* Effect.replicateEffect(begin(plane, slow), 4)
+        for (const id of [first, second]) yield* reaches(plane, id, "running")
+        const [begun, next] = [yield* begin(plane, other), yield* begin(plane, other)]
+        yield* reaches(plane, begun, "running")
+        for (const server of [other, slow])
+          yield* reaches(plane, yield* begin(plane, server, admin, "backup.create"), "running")
+        const states = yield* Effect.forEach([...queued, next], (id) =>
+          Effect.map(plane.operations.find(id), ({ state }) => state)
+        )
+        assert.deepStrictEqual(states, ["queued", "queued", "queued"])
+        // The other server waits for the node, and the third of the first server only for its turn.
+        tasks.change(first, { end: "done" })
+        yield* reaches(plane, next, "running")
+        assert.isFalse(queued.some((id) => tasks.tasks.has(id)))
+        tasks.change(second, { end: "done" })
+        yield* reaches(plane, queued[0] ?? "", "running")
+        assert.isFalse(tasks.tasks.has(queued[1] ?? ""))
+      }).pipe(as(admin))
+    )
+  )
+
+  it.live("two of a server run at a time; the next one runs in order, or is cancelled before", () =>
     runHarness(
       Effect.gen(function* () {
         const { plane, server, tasks } = yield* withServer()

@@ -5,7 +5,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
-  statSync,
+  truncateSync,
   utimesSync,
   writeFileSync
 } from "node:fs"
@@ -32,6 +32,10 @@ const ends = ({ files, id }: Scene, operation_id: string) =>
 const remnants = (folder: string) =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => name.includes(".muster-"))
 
+/** The bytes of the regular files of a folder on its disk. */
+const diskBytes = (folder: string) =>
+  Number(execFileSync("du", ["-s", "--block-size=1", folder], { encoding: "utf8" }).split("\t")[0])
+
 const recordAt = ({ folder }: Scene, operation_id: string) =>
   join(dirname(folder), "tasks", `${operation_id}.json`)
 
@@ -40,11 +44,11 @@ const staging = {
   old: ".muster-00000000-0000-4000-8000-000000000002.tmp"
 }
 
-/** Writes the record of a task that a killed daemon has left after some changes. */
-const leave = (scene: Scene, operation_id: string, next: number, total: number) => {
+/** Writes the record of a task that a killed daemon has left after some changes, or with a whole archive. */
+const leave = (scene: Scene, operation_id: string, next: number, total: number, copied = false) => {
   const path = recordAt(scene, operation_id)
   mkdirSync(dirname(path), { recursive: true })
-  writeFileSync(path, JSON.stringify({ state: "running", next, total, refused: 0, staging }))
+  writeFileSync(path, JSON.stringify({ state: "running", next, total, refused: 0, copied, staging }))
 }
 
 for (const [name, place] of Object.entries(places)) {
@@ -194,11 +198,12 @@ for (const [name, place] of Object.entries(places)) {
         const scene = yield* filesOf(place, { files: { deny: ["*.key"] } })
         const { files, folder, id } = scene
         put(folder, "world/secret.key", "secret")
+        const contents = (path: string) => readFileSync(join(folder, path)).length
         for (const format of ArchiveFormat.literals) {
           const operation_id = newOperation()
           yield* files.begin(id, { operation_id, task: pack(`/made/all.${format}`, format) })
           const end = yield* ends(scene, operation_id)
-          const size = statSync(join(folder, `made/all.${format}`)).size
+          const size = contents("world/region/r0") + contents("plugins/a.yml")
           assert.deepStrictEqual(end, {
             state: "done",
             progress: { done: size, total: size, unit: "bytes" }
@@ -244,6 +249,37 @@ for (const [name, place] of Object.entries(places)) {
       })
     )
 
+    it.live("progress counts what is read of a sparse file, of which the archive has a few bytes", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, folder, id } = scene
+        const bytes = 1_000_000_000_000
+        put(folder, "world/sparse", "")
+        truncateSync(join(folder, "world/sparse"), bytes)
+        const operation_id = newOperation()
+        const task = pack("/x.tar.zst", "tar.zst", "/world")
+        yield* files.begin(id, { operation_id, task })
+        yield* eventually(files.progress(id, operation_id), ({ progress }) => progress.done > 20_000_000)
+        assert.isBelow(diskBytes(folder), 2_000_000)
+        yield* files.cancel(id, { operation_id, task })
+        assert.deepStrictEqual(remnants(folder), [])
+      })
+    )
+
+    it.live("an archive without contents is known as finished after the end of its daemon", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { files, folder, id } = scene
+        put(folder, "world/empty", "")
+        const task = pack("/x.zip", "zip", "/world/empty")
+        put(folder, "x.zip", "made")
+        const operation_id = newOperation()
+        leave(scene, operation_id, 0, 0, true)
+        yield* files.begin(id, { operation_id, task })
+        assert.strictEqual((yield* ends(scene, operation_id)).state, "done")
+      })
+    )
+
     it.live("a cancelled one leaves nothing; after the end of its daemon, the work begins again", () =>
       Effect.gen(function* () {
         const scene = yield* filesOf(place)
@@ -265,7 +301,7 @@ for (const [name, place] of Object.entries(places)) {
         execFileSync("tar", ["-tzf", join(folder, "x.tar.gz")])
         // The daemon was killed between the rename and the last record.
         const renamed = newOperation()
-        leave(scene, renamed, 4, 4)
+        leave(scene, renamed, 4, 4, true)
         yield* files.begin(id, { operation_id: renamed, task })
         assert.strictEqual((yield* ends(scene, renamed)).state, "done")
         const unfinished = newOperation()

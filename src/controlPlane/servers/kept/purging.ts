@@ -1,19 +1,22 @@
 import { Clock, Effect, Latch, Layer } from "effect"
-import type { NodeId } from "../../../contract/domain/Id.ts"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { type KeptServer, KeptServerRepo } from "../../store/repos/KeptServerRepo.ts"
 import { Store } from "../../store/Store.ts"
+import { ServerIndex } from "../list/ServerIndex.ts"
 import { makePurge } from "./KeptServers.ts"
 
 /** The pause between two looks at the clock, unless a server is placed before. */
 const PAUSE = "10 seconds"
-/** Servers that one look purges for their time. */
+/** Servers that one look purges for their time, and for their number. */
 const AT_ONCE = 100
+/** Servers of one creator that a node keeps: without a disk limit, nothing else bounds them. */
+const MOST_KEPT = 200
 
-/** Changes after which a node may need the disk of its kept servers. */
+/** Changes after which a node may need the disk of its kept servers, or keep too many. */
 const TAKES_DISK: ReadonlySet<string> = new Set([
   "server:created",
   "server:changed",
@@ -21,7 +24,25 @@ const TAKES_DISK: ReadonlySet<string> = new Set([
   "deleted"
 ])
 
-/** Purges deleted servers on the leader: after their time, or the oldest if their node needs the disk (spec 3.19). */
+/** Notes by node which keys have created the servers that took disk since the last look at the node. */
+const makeTakers = Effect.gen(function* () {
+  const index = yield* ServerIndex
+  const takers = new Map<NodeId, Set<string>>()
+  return {
+    note: (id: ServerId) => {
+      const { created_by, node_id } = index.get(id) ?? {}
+      if (created_by === undefined || node_id === undefined) return
+      takers.set(node_id, (takers.get(node_id) ?? new Set()).add(created_by))
+    },
+    take: (node_id: NodeId) => {
+      const taken = [...(takers.get(node_id) ?? [])]
+      takers.delete(node_id)
+      return taken
+    }
+  }
+})
+
+/** Purges deleted servers on the leader: after their time, by their number, or if their node needs the disk (spec 3.19). */
 export const KeptServerPurges = Layer.effectDiscard(
   Effect.gen(function* () {
     const balancer = yield* LoadBalancer
@@ -29,9 +50,12 @@ export const KeptServerPurges = Layer.effectDiscard(
     const leadership = yield* Leadership
     const purge = yield* makePurge
     const store = yield* Store
+    const takers = yield* makeTakers
     const changed = yield* Latch.make(false)
     yield* followChanges("controllers", (change) => {
-      if (TAKES_DISK.has(change.topic)) changed.openUnsafe()
+      if (!("server_id" in change) || !TAKES_DISK.has(change.topic)) return
+      takers.note(change.server_id)
+      changed.openUnsafe()
     })
 
     const purgeFor = (reason: string) => (server: KeptServer) =>
@@ -43,9 +67,10 @@ export const KeptServerPurges = Layer.effectDiscard(
       )
 
     const makeRoom = Effect.fnUntraced(function* (node_id: NodeId, used: number) {
+      const creators = takers.take(node_id)
       let left = used - Math.max(0, yield* balancer.freeDisk(node_id))
       while (left > 0) {
-        const oldest = yield* store.read(kept.oldestOn(node_id))
+        const oldest = yield* store.read(kept.oldestOn(node_id, creators))
         if (oldest._tag === "None") return
         yield* purgeFor("its node needs the disk")(oldest.value)
         left -= oldest.value.disk_bytes
@@ -56,6 +81,8 @@ export const KeptServerPurges = Layer.effectDiscard(
       changed.closeUnsafe()
       const due = yield* store.read(kept.due(yield* Clock.currentTimeMillis, AT_ONCE))
       yield* Effect.forEach(due, purgeFor("its time is over"), { discard: true })
+      const surplus = yield* store.read(kept.surplus(MOST_KEPT, AT_ONCE))
+      yield* Effect.forEach(surplus, purgeFor("its creator has too many"), { discard: true })
       for (const { disk_bytes, node_id } of yield* store.read(kept.diskByNode)) {
         yield* makeRoom(node_id, disk_bytes)
       }

@@ -82,6 +82,7 @@ const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   yield* sql`CREATE TABLE kept_servers (
     id ${id} PRIMARY KEY NOT NULL,
     node_id ${id} NOT NULL,
+    created_by ${id},
     record TEXT NOT NULL,
     disk_bytes ${big} NOT NULL,
     deleted_at ${big} NOT NULL,

@@ -13,6 +13,8 @@ export const KeepDeleted = Context.Reference<number>("muster/store/KeepDeleted",
 export const KeptServer = Schema.Struct({
   id: ServerId,
   node_id: NodeId,
+  /** Id of the key that created it. */
+  created_by: Schema.NullOr(Schema.String),
   /** The record at its deletion. */
   record: JsonColumn(ServerRecord),
   /** The disk that was reserved for it. */
@@ -41,11 +43,12 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
       find,
       /** Keeps the record of a server that is deleted now. @param now milliseconds since the epoch */
       add: Effect.fnUntraced(function* (record: ServerRecord, now: number): Writing {
-        const { id, node_id } = record
+        const { created_by = null, id, node_id } = record
         const disk_bytes = diskLimitBytes(reservedLimits(record))
         const row = yield* encode({
           id,
           node_id,
+          created_by,
           record,
           disk_bytes,
           deleted_at: now,
@@ -72,10 +75,19 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
       diskByNode: readUse(
         sql`SELECT node_id, SUM(disk_bytes) AS disk_bytes FROM kept_servers GROUP BY node_id ORDER BY node_id`
       ),
-      /** Returns the oldest deletion of a node with a disk limit. */
-      oldestOn: (node_id: NodeId) =>
-        readOne(sql`SELECT * FROM kept_servers WHERE node_id = ${node_id} AND disk_bytes > 0
-          ORDER BY deleted_at, id LIMIT 1`),
+      /** Returns the oldest deletions that exceed a number of kept servers of one creator on one node. */
+      surplus: (most: number, limit: number) =>
+        readAll(sql`SELECT * FROM (
+            SELECT kept_servers.*, ROW_NUMBER() OVER (
+              PARTITION BY node_id, created_by ORDER BY deleted_at DESC, id DESC) AS place
+            FROM kept_servers) AS placed
+          WHERE place > ${most} ORDER BY deleted_at, id LIMIT ${limit}`),
+      /** Returns the oldest deletion of a node with a disk limit: of some creators, or else of any. */
+      oldestOn: (node_id: NodeId, creators: ReadonlyArray<string>) => {
+        const isFirst = creators.length === 0 ? sql`1 = 0` : sql.in("created_by", creators)
+        return readOne(sql`SELECT * FROM kept_servers WHERE node_id = ${node_id} AND disk_bytes > 0
+          ORDER BY CASE WHEN ${isFirst} THEN 0 ELSE 1 END, deleted_at, id LIMIT 1`)
+      },
       idsOn: (node_id: NodeId) =>
         Effect.map(readIds(sql`SELECT id FROM kept_servers WHERE node_id = ${node_id}`), (rows) =>
           rows.map(({ id }) => id)

@@ -42,6 +42,7 @@ import { ServerLifecycle } from "../../../../src/controlPlane/servers/state/Serv
 import { ServersOptions } from "../../../../src/controlPlane/servers/state/ServersOptions.ts"
 import { Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
 import { AuditRepo } from "../../../../src/controlPlane/store/repos/AuditRepo.ts"
+import { KeptServerRepo } from "../../../../src/controlPlane/store/repos/KeptServerRepo.ts"
 import { KeyRepo } from "../../../../src/controlPlane/store/repos/KeyRepo.ts"
 import { MigrationRepo } from "../../../../src/controlPlane/store/repos/MigrationRepo.ts"
 import { OperationRepo } from "../../../../src/controlPlane/store/repos/OperationRepo.ts"
@@ -175,7 +176,8 @@ export const makeHarness = Effect.fnUntraced(function* (
       Layer.provideMerge(layerServers),
       Layer.provide(
         Layer.succeed(OperationsOptions, {
-          perNode: 2,
+          perNode: 3,
+          perServer: 2,
           nodeTimeout: options.operationNodeTimeout ?? "5 minutes",
           progressEvery: "5 millis"
         })
@@ -276,6 +278,7 @@ export const makeHarness = Effect.fnUntraced(function* (
       connectOther,
       moves,
       moveRepo: Context.get(context, MigrationRepo),
+      kept: Context.get(context, KeptServerRepo),
       keyRepo: Context.get(context, KeyRepo),
       operationRepo: Context.get(context, OperationRepo),
       quotaRepo: Context.get(context, QuotaRepo),
