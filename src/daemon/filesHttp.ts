@@ -67,7 +67,8 @@ export const NodeBackupsHandlers = handlersOf(
         ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
       cancel: ({ params, payload }) => call((backups) => backups.cancel(params.id, payload)),
       remove: ({ params, payload }) => call((backups) => backups.remove(params.backup, payload.target)),
-      archive: ({ params, payload }) => call((backups) => backups.archive(params.backup, payload.target)),
+      archive: ({ params, payload: { sha256, target } }) =>
+        call((backups) => backups.archive(params.backup, target, sha256)),
       test: ({ payload }) => call((backups) => backups.test(payload.target))
     })
   })

@@ -70,7 +70,8 @@ export const BackupRecord = Schema.Struct({
   blueprint_id: Schema.String,
   name: Schema.NullOr(Schema.String),
   labels: Labels,
-  /** Of the server when the backup began. */
+  /** Of the server when the backup began; a caller of the backup changes neither. */
+  server_labels: Labels,
   overrides: Schema.toType(Overrides),
   state: BackupState,
   target: BackupTargetId,
@@ -97,6 +98,7 @@ export const shownBackup = (record: BackupRecord): Backup => {
     name,
     overrides: __,
     reason,
+    server_labels: ___,
     server_name,
     ...same
   } = record
@@ -190,10 +192,16 @@ const ArchiveFigures = Schema.Struct({
 })
 export type ArchiveFigures = typeof ArchiveFigures.Type
 
+/** Returns the figures of the archive of a finished backup, as the node that made it has reported them. */
+export const archiveOf = ({ figures }: BackupRecord): ArchiveFigures => ({
+  bytes: figures?.stored_bytes ?? 0,
+  sha256: figures?.sha256 ?? ""
+})
+
 /** The task of an operation on a backup, on the node that has or makes it. */
 export const BackupTask = Schema.Union([
   CreateTask,
-  Schema.Struct({ kind: Schema.Literal("verify"), backup_id: OperationId }),
+  Schema.Struct({ kind: Schema.Literal("verify"), backup_id: OperationId, archive: ArchiveFigures }),
   Schema.Struct({
     kind: Schema.Literal("restore"),
     backup_id: OperationId,

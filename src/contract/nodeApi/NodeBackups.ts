@@ -35,12 +35,14 @@ export interface NodeBackups {
   /** Removes a backup; idempotent. @error FileRefused 409 a task works on it */
   remove(backup_id: string, target: TargetAccess): Effect.Effect<void, FileError>
   /**
-   * Streams the archive of a backup, in the format `tar.zst`. The stream fails at a part that is not as it was written.
+   * Streams the archive of a backup, in the format `tar.zst`. The stream fails at a part that is not as it was written,
+   * and at the end of an archive with another SHA-256.
    * @error FileRefused 404 the node does not have the backup
    */
   archive(
     backup_id: string,
-    target: TargetAccess
+    target: TargetAccess,
+    sha256: string
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
   /** Writes, reads and removes an object of a target. */
   test(target: TargetAccess): Effect.Effect<TargetTest, FileError>
@@ -84,7 +86,7 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
     }).annotateMerge(route("Remove a backup; an unknown id is no error")),
     HttpApiEndpoint.post("archive", "/backups/:backup/archive", {
       params: backup,
-      payload: inTarget,
+      payload: Schema.Struct({ ...inTarget.fields, sha256: Schema.String }),
       success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
       error: refusals
     }).annotateMerge(route("The archive of a backup", { transfers: true })),

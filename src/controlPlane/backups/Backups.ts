@@ -4,12 +4,13 @@
  */
 import { Clock, Context, Effect, Layer, Option, Result } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
-import type {
-  BackupPatch,
-  BackupRecord,
-  BackupRequest,
-  BackupTask,
-  CreateTask
+import {
+  archiveOf,
+  type BackupPatch,
+  type BackupRecord,
+  type BackupRequest,
+  type BackupTask,
+  type CreateTask
 } from "../../contract/domain/Backup.ts"
 import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
 import { Conflict, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
@@ -75,10 +76,8 @@ export const makeRemoveBackup = Effect.gen(function* () {
     const node_id = targets.nodeFor(record)
     yield* store.write(repo.deleting(id, index.factsOf(server_id)))
     // Without their node, the files of a backup on it are gone.
-    if (target !== NODE_TARGET || fleet.get(node_id) !== undefined) {
-      const { backups } = yield* daemons.of(node_id)
-      yield* backups.remove(id, access)
-    }
+    if (target !== NODE_TARGET || fleet.get(node_id) !== undefined)
+      yield* Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.remove(id, access))
     yield* store.write(repo.remove(id))
   })
 })
@@ -183,6 +182,7 @@ export const makeNewBackup = Effect.gen(function* () {
           blueprint_id,
           name: request.name ?? null,
           labels: request.labels ?? labels,
+          server_labels: labels,
           overrides,
           state: "queued",
           target,
@@ -242,24 +242,23 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
     })
 
     const verify = Effect.fn("Backups.verify")(function* (id: string) {
-      const { server_id } = yield* finished(id)
-      const server: ServerRecord | undefined = Option.getOrUndefined(yield* index.lookUp(server_id))
+      const record = yield* finished(id)
+      const server: ServerRecord | undefined = Option.getOrUndefined(yield* index.lookUp(record.server_id))
       if (server === undefined) {
         return yield* new Conflict({
-          detail: `the server of the backup was deleted: ${server_id}`,
+          detail: `the server of the backup was deleted: ${record.server_id}`,
           hint: "Download it: GET /api/backups/:backup/archive breaks at a part that is damaged."
         })
       }
-      const task: BackupTask = { kind: "verify", backup_id: id }
+      const task: BackupTask = { kind: "verify", backup_id: id, archive: archiveOf(record) }
       return yield* operations.begin("backup.verify", server, task)
     })
 
     const patch = Effect.fn("Backups.patch")(function* (id: string, { expires_in, ...change }: BackupPatch) {
-      const { server_id } = yield* find(id)
+      const facts = index.factsOf((yield* find(id)).server_id)
       const now = yield* Clock.currentTimeMillis
       const expires_at =
         expires_in === undefined ? {} : { expires_at: expires_in === null ? null : expiryOf(now, expires_in) }
-      const facts = index.factsOf(server_id)
       return (
         (yield* store.write(repo.patch(id, { ...change, ...expires_at }, facts))) ??
         (yield* NotFound.backup(id))
@@ -270,7 +269,8 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       const record = yield* finished(id)
       const access = yield* targets.accessOf(record.target)
       const node_id = targets.nodeFor(record)
-      const opened = Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.archive(id, access))
+      const { sha256 } = archiveOf(record)
+      const opened = Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.archive(id, access, sha256))
       return { record, bytes: yield* answeredBy(node_id, opened) }
     })
 

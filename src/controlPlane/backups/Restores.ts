@@ -44,7 +44,8 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
         const isWhole = mode === "replace" && paths.includes("/")
         const work: RestoreWork = {
           backup_id,
-          safety: kept?.task ?? null,
+          // The restore also replaces files that the blueprint leaves out of backups.
+          safety: kept === undefined ? null : { ...kept.task, exclude: [] },
           start,
           ...(isWhole ? {} : { part: { mode, paths } })
         }

@@ -1,5 +1,5 @@
 import { Effect, Option } from "effect"
-import { type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
+import { archiveOf, type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
 import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
 import { Unavailable } from "../../contract/domain/errors.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
@@ -30,14 +30,14 @@ const NO_WAIT = 0
 
 /** The task of the node of the server. It reads the archive itself if it has the backup. */
 const taskOf = (
-  { figures, id, node_id, target }: BackupRecord,
+  backup: BackupRecord,
   server: ServerRecord,
   { part }: RestoreWork
 ): BackupTask => ({
   kind: "restore",
-  backup_id: id,
-  archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" },
-  arrives: target === NODE_TARGET && node_id !== server.node_id,
+  backup_id: backup.id,
+  archive: archiveOf(backup),
+  arrives: backup.target === NODE_TARGET && backup.node_id !== server.node_id,
   ...(part === undefined ? {} : { part })
 })
 
@@ -77,13 +77,13 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
 
   /** Streams the archive from the node that has it to the one that waits for it. */
   const send = Effect.fnUntraced(function* (
-    { id, node_id }: BackupRecord,
+    backup: BackupRecord,
     to: NodeBackups,
     server: ServerRecord,
     request: BackupTaskRequest
   ) {
-    const from = yield* daemons.of(node_id)
-    const bytes = yield* asked(from.backups.archive(id, request.target))
+    const from = yield* daemons.of(backup.node_id)
+    const bytes = yield* asked(from.backups.archive(backup.id, request.target, archiveOf(backup).sha256))
     yield* asked(to.receive(server.id, request, bytes))
   }, Effect.scoped)
 

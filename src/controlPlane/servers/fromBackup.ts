@@ -42,7 +42,7 @@ export const makeFromBackup = Effect.gen(function* () {
     return {
       ...request,
       overrides: { ...backup.overrides, ...request.overrides },
-      labels: request.labels ?? backup.labels,
+      labels: request.labels ?? backup.server_labels,
       ...(name === undefined ? {} : { name })
     } satisfies CreateRequest
   })

@@ -3,7 +3,7 @@
  * `files` and `instances`. Read first: this file, `pack.ts` (how files become parts), `target.ts` (where parts are).
  */
 import { Clock, Effect, Exit, Fiber, FiberMap, Option, Schedule, Semaphore, Stream } from "effect"
-import type { BackupFigures, BackupTaskState } from "../../contract/domain/Backup.ts"
+import type { BackupFigures, BackupTask, BackupTaskState } from "../../contract/domain/Backup.ts"
 import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
@@ -19,7 +19,7 @@ import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { explained, makeCreate, type OnBytes } from "./create.ts"
 import { readManifest } from "./manifest.ts"
-import { readParts } from "./parts.ts"
+import { readArchive, readParts } from "./parts.ts"
 import { cancelRestore, makeRestore } from "./restore.ts"
 import type { BackupTarget } from "./target.ts"
 import { makeTargets, testTarget } from "./targets.ts"
@@ -86,9 +86,9 @@ const makeStored = (isUsed: (backup_id: string) => boolean) => {
       if (isUsed(id)) return yield* conflict(`backup ${id}`, "a task works on it", "Wait until it has ended.")
       yield* explained(target.remove(id))
     }),
-    archive: Effect.fnUntraced(function* (target: BackupTarget, id: string) {
-      const { parts } = yield* manifestOf(target, id)
-      return readParts(target, parts).pipe(Stream.mapError(toFileError("/")))
+    archive: Effect.fnUntraced(function* (target: BackupTarget, id: string, sha256: string) {
+      const manifest = yield* manifestOf(target, id)
+      return readArchive(target, manifest, sha256).pipe(Stream.mapError(toFileError("/")))
     })
   }
 }
@@ -105,13 +105,18 @@ const makeWork = Effect.fnUntraced(function* (
   const stored = (target: BackupTarget, id: string) =>
     Effect.map(manifestOf(target, id), ({ parts }) => readParts(target, parts))
 
-  const verify = Effect.fnUntraced(function* (target: BackupTarget, backup_id: string, onBytes: OnBytes) {
-    const { figures, index, parts } = yield* manifestOf(target, backup_id)
-    const all = [...parts, ...index]
-    const total = all.reduce((sum, { bytes }) => sum + bytes, 0)
+  const verify = Effect.fnUntraced(function* (
+    target: BackupTarget,
+    { archive, backup_id }: Extract<BackupTask, { readonly kind: "verify" }>,
+    onBytes: OnBytes
+  ) {
+    const manifest = yield* manifestOf(target, backup_id)
+    const { figures, index, parts } = manifest
+    const total = [...parts, ...index].reduce((sum, { bytes }) => sum + bytes, 0)
+    const all = Stream.concat(readArchive(target, manifest, archive.sha256), readParts(target, index))
     let done = 0
     yield* explained(
-      Stream.runForEach(readParts(target, all), (chunk) =>
+      Stream.runForEach(all, (chunk) =>
         Effect.sync(() => {
           done += chunk.length
           onBytes(done, total)
@@ -132,7 +137,7 @@ const makeWork = Effect.fnUntraced(function* (
       case "create":
         return turn.withPermit(create(target, instance, task, operation_id, onBytes))
       case "verify":
-        return turn.withPermit(verify(target, task.backup_id, onBytes))
+        return turn.withPermit(verify(target, task, onBytes))
       case "restore":
         if (arrival !== undefined) return restore(instance, task, operation_id, { from: arrival, onBytes })
         return Effect.flatMap(stored(target, task.backup_id), (from) =>
@@ -269,8 +274,8 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, targ
     remove: Effect.fn("NodeBackups.remove")(function* (id, access) {
       yield* remove(yield* targets(access), id)
     }),
-    archive: Effect.fn("NodeBackups.archive")(function* (id, access) {
-      return yield* archive(yield* targets(access), id)
+    archive: Effect.fn("NodeBackups.archive")(function* (id, access, sha256) {
+      return yield* archive(yield* targets(access), id, sha256)
     }),
     test: Effect.fn("NodeBackups.test")(function* (access) {
       return yield* testTarget(yield* targets(access))

@@ -1,5 +1,6 @@
 /** The manifest of a backup: its last object, without which there is no backup (spec 12.3). */
 import { createHash } from "node:crypto"
+import { dirname } from "node:path"
 import { Effect, Option, Schema, Stream } from "effect"
 import { BackupFigures, BackupTask } from "../../contract/domain/Backup.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
@@ -78,5 +79,7 @@ export const readManifest = Effect.fnUntraced(function* (
   const read = yield* Effect.mapError(decode(manifest), () =>
     damaged(id, "this version of Muster cannot read it")
   )
-  return read.id === id ? Option.some(read) : yield* damaged(id, `it is of backup ${read.id}`)
+  if (read.id !== id) return yield* damaged(id, `it is of backup ${read.id}`)
+  const foreign = [...read.parts, ...read.index].find(({ key }) => dirname(key) !== id)
+  return foreign === undefined ? Option.some(read) : yield* damaged(id, `the part ${foreign.key} is not of this backup`)
 })

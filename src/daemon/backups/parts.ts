@@ -107,3 +107,23 @@ export const readParts = (
   parts: ReadonlyArray<Part>
 ): Stream.Stream<Uint8Array, IoError> =>
   Stream.flatMap(Stream.fromIterable(parts), (part) => readPart(target, part))
+
+/**
+ * Returns the archive of a backup. The stream fails at its end if the archive is another than the control plane knows:
+ * the manifest, which has the digests of the parts, is where others may write (spec 12.6).
+ */
+export const readArchive = (
+  target: BackupTarget,
+  { id, parts }: { readonly id: string; readonly parts: ReadonlyArray<Part> },
+  sha256: string
+): Stream.Stream<Uint8Array, IoError> =>
+  Stream.suspend(() => {
+    const hash = createHash("sha256")
+    const noted = Stream.tap(readParts(target, parts), (chunk) => Effect.sync(() => void hash.update(chunk)))
+    const checked = Effect.suspend(() =>
+      hash.digest("hex") === sha256
+        ? Effect.void
+        : Effect.fail(differs(`the archive of backup ${id}`, "its SHA-256 is another"))
+    )
+    return Stream.concat(noted, Stream.drain(Stream.fromEffect(checked)))
+  })

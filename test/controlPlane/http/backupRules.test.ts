@@ -52,6 +52,30 @@ layer(Muster.layer(definitions), options)("rules of backups", (it) => {
       })
     )
 
+    it.effect("spec 12.5: a restore removes excluded paths, and the backup before it has them", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const server = yield* installed(api, "ruled")
+        const files = filesOf(api, server)
+        yield* files.put("/logs/a.log", "excluded")
+        yield* files.put("/world/level.dat", "old")
+        const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+        const path = `/api/servers/${server}`
+        yield* expectStatus(api, 202, "POST", `${path}/backups`, { body: {}, headers })
+        const [backup] = (yield* expectStatus(api, 200, "GET", `${path}/backups`)).json
+        const restored = (backup_id: string) =>
+          Effect.map(
+            expectStatus(api, 202, "POST", `${path}/restore`, { body: { backup_id }, headers }),
+            ({ json }) => assert.strictEqual(json.state, "done", JSON.stringify(json))
+          )
+        yield* restored(backup.id)
+        assert.strictEqual((yield* files.get("/logs/a.log")).status, 404)
+        const [safety] = (yield* expectStatus(api, 200, "GET", `${path}/backups`)).json
+        yield* restored(safety.id)
+        assert.strictEqual((yield* files.get("/logs/a.log")).text, "excluded")
+      })
+    )
+
     it.effect("a target that the blueprint names is used, and must be defined", () =>
       Effect.gen(function* () {
         const api = yield* Muster

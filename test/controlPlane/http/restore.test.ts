@@ -106,7 +106,9 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         yield* becomes(api, id, "offline")
         yield* files.put("/world/level.dat", "level")
         yield* files.put("/plugins/own.yml", "own")
-        const backup_id = yield* backedUp(api, id)
+        const backup_id = yield* backedUp(api, id, { labels: { planted: "at creation" } })
+        const planted = { labels: { planted: "later" } }
+        yield* expectStatus(api, 200, "PATCH", `/api/backups/${backup_id}`, { body: planted })
         yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
         const nodes = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
         const node = nodes.find(({ name }: { readonly name: string }) => (name === "far") === (to === "far"))

@@ -16,7 +16,7 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Stream } from "effect"
+import { Effect } from "effect"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
 import { harness } from "../support.ts"
@@ -30,6 +30,8 @@ import {
   manifestOf,
   newId,
   objectsOf,
+  readOf,
+  verifyOf,
   worked
 } from "./scene.ts"
 
@@ -65,7 +67,7 @@ for (const [name, place] of Object.entries(places)) {
         symlinkSync("../outside", join(folder, "link"))
         const { backup_id, figures, state } = yield* made(scene)
         assert.strictEqual(state, "done")
-        const { sha256, to } = yield* downloaded(scene, backup_id)
+        const { sha256, to } = yield* downloaded(scene, backup_id, figures)
         assert.strictEqual(differencesOf(folder, to), "")
         assert.strictEqual(readlinkSync(join(to, "link")), "../outside")
         assert.strictEqual(statSync(join(to, "run.sh")).mode & 0o777, 0o750)
@@ -87,7 +89,7 @@ for (const [name, place] of Object.entries(places)) {
         yield* backups.remove(backup_id, here)
         assert.deepStrictEqual(objectsOf(scene), [])
         assert.strictEqual(
-          yield* refusalOf(Effect.scoped(backups.archive(backup_id, here))),
+          yield* refusalOf(readOf(scene, backup_id)),
           `404 the target does not have backup ${backup_id}`
         )
       })
@@ -103,7 +105,7 @@ for (const [name, place] of Object.entries(places)) {
         const { backup_id, figures, state } = yield* made(scene)
         assert.strictEqual(state, "done")
         assert.isAtLeast(figures?.files ?? 0, 3000)
-        const { to } = yield* downloaded(scene, backup_id)
+        const { to } = yield* downloaded(scene, backup_id, figures)
         assert.strictEqual(differencesOf(folder, to), "")
         assert.isAtLeast(indexOf(scene, backup_id).size, 3000)
       })
@@ -112,10 +114,10 @@ for (const [name, place] of Object.entries(places)) {
     it.live("a damaged or missing part is found by verification, and breaks a download", () =>
       Effect.gen(function* () {
         const scene = yield* filesOf(place)
-        const { backups, folder } = scene
+        const { folder } = scene
         writeFileSync(join(folder, "noise.bin"), randomBytes(1_000_000))
-        const { backup_id } = yield* made(scene)
-        const verify = { kind: "verify", backup_id } as const
+        const { backup_id, figures } = yield* made(scene)
+        const verify = verifyOf(backup_id, figures)
         const good = yield* worked(scene, verify)
         assert.strictEqual(good.state, "done")
         assert.strictEqual(good.progress.done, good.progress.total)
@@ -128,8 +130,7 @@ for (const [name, place] of Object.entries(places)) {
           state: "failed",
           reason: `${backup_id}/part-00001 is damaged: its SHA-256 is another`
         })
-        const read = Effect.scoped(Effect.flatMap(backups.archive(backup_id, here), Stream.runDrain))
-        assert.notStrictEqual(yield* refusalOf(read), "no refusal")
+        assert.notStrictEqual(yield* refusalOf(readOf(scene, backup_id, figures?.sha256)), "no refusal")
         truncateSync(part, 1_000)
         const short = yield* worked(scene, verify)
         assert.match(short.reason ?? "", /part-00001 is damaged: it has 1000 of \d+ bytes/)
@@ -169,7 +170,7 @@ describe("spec 12.2: consistency", () => {
       const { figures, state } = yield* worked(scene, task, operation_id)
       assert.strictEqual(state, "done")
       assert.deepInclude(figures, { consistency: "crash", changed_files: 1 })
-      const { to } = yield* downloaded(scene, task.backup_id)
+      const { to } = yield* downloaded(scene, task.backup_id, figures)
       assert.strictEqual(statSync(join(to, "holes.bin")).size, HOLES)
       assert.notInclude(node.statuses(id), "stopping")
     })

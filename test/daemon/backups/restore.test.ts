@@ -44,7 +44,7 @@ const backedUp = Effect.fnUntraced(function* (scene: Effect.Success<ReturnType<t
   chmodSync(join(folder, "run.sh"), 0o750)
   utimesSync(join(folder, "run.sh"), 1_000_000_000, 1_000_000_000)
   const { backup_id, figures } = yield* made(scene)
-  const { to } = yield* downloaded(scene, backup_id)
+  const { to } = yield* downloaded(scene, backup_id, figures)
   return { backup_id, figures, to }
 })
 
@@ -91,7 +91,9 @@ for (const [name, place] of Object.entries(places)) {
         const { backup_id, figures, to } = yield* backedUp(scene)
         spoil(folder)
         const archive = Buffer.concat(
-          yield* Effect.scoped(Effect.flatMap(backups.archive(backup_id, here), Stream.runCollect))
+          yield* Effect.scoped(
+            Effect.flatMap(backups.archive(backup_id, here, figures?.sha256 ?? ""), Stream.runCollect)
+          )
         )
         const request = { operation_id: newId(), task: restoreOf(backup_id, figures, true), target: here }
         const send = (...bytes: ReadonlyArray<Buffer>) =>

@@ -30,13 +30,13 @@ describe.skipIf(!s3.run)(`spec 12.6: an S3 server behind a network that breaks${
         const { backup_id, figures, reason } = yield* made(scene, undefined, target)
         assert.strictEqual(reason, undefined)
         assert.isTrue(proxy.hasCut())
-        const { sha256 } = yield* downloaded(scene, backup_id, target)
+        const { sha256 } = yield* downloaded(scene, backup_id, figures, target)
         assert.strictEqual(sha256, figures?.sha256)
         rmSync(join(scene.folder, "noise.bin"))
         yield* proxy.delayed(200).inject
         const slow = yield* made(scene, undefined, target)
         assert.strictEqual(slow.reason, undefined)
-        assert.strictEqual((yield* downloaded(scene, slow.backup_id, target)).sha256, slow.figures?.sha256)
+        assert.strictEqual((yield* downloaded(scene, slow.backup_id, slow.figures, target)).sha256, slow.figures?.sha256)
       }),
     180_000
   )

@@ -7,7 +7,7 @@ import type { S3Access } from "../../../src/contract/domain/BackupTarget.ts"
 import { s3, startFront, startS3Server } from "../../support/s3Server.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
 import { harness } from "../support.ts"
-import { createOf, downloaded, made, newId, objectsOf, restoreOf, worked } from "./scene.ts"
+import { createOf, downloaded, made, newId, objectsOf, readOf, restoreOf, verifyOf, worked } from "./scene.ts"
 
 const [place] = Object.values(places)
 if (place === undefined) assert.fail("there is no place")
@@ -34,9 +34,9 @@ describe.skipIf(!s3.run)(`spec 12.6: targets on an S3 server${s3.note}`, () => {
         assert.deepStrictEqual(objectsOf(scene), [])
         const another = yield* harness({})
         yield* checks(true)
-        const { sha256 } = yield* downloaded({ backups: another.daemon.backups }, backup_id, access)
+        const { sha256 } = yield* downloaded({ backups: another.daemon.backups }, backup_id, figures, access)
         assert.strictEqual(sha256, figures?.sha256)
-        const verified = yield* worked(scene, { kind: "verify", backup_id }, newId(), access)
+        const verified = yield* worked(scene, verifyOf(backup_id, figures), newId(), access)
         assert.strictEqual(verified.state, "done")
         yield* checks(false)
         const other = yield* filesOf(place)
@@ -49,7 +49,7 @@ describe.skipIf(!s3.run)(`spec 12.6: targets on an S3 server${s3.note}`, () => {
         yield* another.daemon.backups.remove(backup_id, access)
         assert.deepStrictEqual(yield* keys, ["muster/one/zoo/readme.txt"])
         assert.strictEqual(
-          yield* refusalOf(Effect.scoped(scene.backups.archive(backup_id, access))),
+          yield* refusalOf(readOf(scene, backup_id, "", access)),
           `404 the target does not have backup ${backup_id}`
         )
       })
@@ -59,10 +59,10 @@ describe.skipIf(!s3.run)(`spec 12.6: targets on an S3 server${s3.note}`, () => {
     Effect.gen(function* () {
       const { access, write } = yield* startS3Server
       const scene = yield* filesOf(place)
-      const { backup_id } = yield* made(scene, undefined, access)
+      const { backup_id, figures } = yield* made(scene, undefined, access)
       yield* write(`${access.prefix}/${backup_id}/part-00001`, "hostile")
-      const { reason } = yield* worked(scene, { kind: "verify", backup_id }, newId(), access)
-      assert.match(reason ?? "", /part-00001 is damaged: it has 7 of \d+ bytes/)
+      const verified = worked(scene, verifyOf(backup_id, figures), newId(), access)
+      assert.match((yield* verified).reason ?? "", /part-00001 is damaged: it has 7 of \d+ bytes/)
     })
   )
 

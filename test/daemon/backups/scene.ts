@@ -48,6 +48,14 @@ export const made = Effect.fnUntraced(function* (
   return { ...end, backup_id }
 })
 
+/** Reads the archive of a backup, as a download does. */
+export const readOf = (
+  { backups }: Pick<Scene, "backups">,
+  backup_id: string,
+  sha256 = "",
+  target: TargetAccess = here
+) => Effect.scoped(Effect.flatMap(backups.archive(backup_id, target, sha256), Stream.runDrain))
+
 export const folderOf = ({ node }: Scene, backup_id: string) => join(node.dataDir, "backups", backup_id)
 
 export const manifestOf = (scene: Scene, backup_id: string) =>
@@ -69,6 +77,7 @@ export const indexOf = (scene: Scene, backup_id: string): ReadonlyMap<string, Re
 export const downloaded = Effect.fnUntraced(function* (
   { backups }: Pick<Scene, "backups">,
   backup_id: string,
+  figures: BackupFigures | undefined,
   target: TargetAccess = here
 ) {
   const folder = yield* temporaryFolder
@@ -76,7 +85,7 @@ export const downloaded = Effect.fnUntraced(function* (
   const hash = createHash("sha256")
   const file = createWriteStream(path)
   yield* Effect.scoped(
-    Effect.flatMap(backups.archive(backup_id, target), (bytes) =>
+    Effect.flatMap(backups.archive(backup_id, target, figures?.sha256 ?? ""), (bytes) =>
       Stream.runForEach(bytes, (chunk) =>
         Effect.sync(() => {
           hash.update(chunk)
@@ -96,6 +105,12 @@ export const objectsOf = ({ node }: Scene) => {
   const root = join(node.dataDir, "backups")
   return existsSync(root) ? readdirSync(root, { recursive: true, encoding: "utf8" }).toSorted() : []
 }
+
+export const verifyOf = (backup_id: string, figures: BackupFigures | undefined): BackupTask => ({
+  kind: "verify",
+  backup_id,
+  archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" }
+})
 
 /** The restore of a backup; `arrives`: from another node. */
 export const restoreOf = (

@@ -164,9 +164,11 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
     cancel: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.cancel({ params: { id }, payload })),
     remove: (backup, target) =>
       ask(true, ({ nodeBackups }) => nodeBackups.remove({ params: { backup }, payload: { target } })),
-    archive: (backup, target) =>
+    archive: (backup, target, sha256) =>
       Effect.map(
-        ask(true, ({ nodeBackups }) => nodeBackups.archive({ params: { backup }, payload: { target } })),
+        ask(true, ({ nodeBackups }) =>
+          nodeBackups.archive({ params: { backup }, payload: { target, sha256 } })
+        ),
         received
       ),
     test: (target) => ask(true, ({ nodeBackups }) => nodeBackups.test({ payload: { target } }))

@@ -373,6 +373,7 @@ const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     blueprint_id TEXT NOT NULL,
     name TEXT,
     labels TEXT NOT NULL,
+    server_labels TEXT NOT NULL,
     overrides TEXT NOT NULL,
     state TEXT NOT NULL,
     target TEXT NOT NULL,

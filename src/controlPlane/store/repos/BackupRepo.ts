@@ -17,6 +17,7 @@ import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
 const BackupRow = Schema.Struct({
   ...BackupRecord.fields,
   labels: JsonColumn(Labels),
+  server_labels: JsonColumn(Labels),
   overrides: JsonColumn(Schema.toType(Overrides)),
   figures: Schema.NullOr(JsonColumn(BackupFigures)),
   pinned: BooleanColumn
