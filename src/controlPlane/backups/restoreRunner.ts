@@ -28,12 +28,12 @@ const PAUSE = "5 seconds"
 /** A server that is started again has no time to wait for. */
 const NO_WAIT = 0
 
+/** The caller may have stopped the server for the restore. */
+const notStarted = (reason: string) =>
+  new OperationFailed({ reason: `${reason}; the server was not started: start it, or restore it again` })
+
 /** The task of the node of the server. It reads the archive itself if it has the backup. */
-const taskOf = (
-  backup: BackupRecord,
-  server: ServerRecord,
-  { part }: RestoreWork
-): BackupTask => ({
+const taskOf = (backup: BackupRecord, server: ServerRecord, { part }: RestoreWork): BackupTask => ({
   kind: "restore",
   backup_id: backup.id,
   archive: archiveOf(backup),
@@ -127,10 +127,13 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
     run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
       const { backup, request, work } = yield* callOf(operation, server)
       yield* awaitInstalled(server)
-      if (work.safety !== null)
-        yield* create.run({ operation_id: operation.id, task: work.safety }, server, report)
-      yield* restore(backup, server, request, report)
-      if (!work.start) return
+      const restored = Effect.gen(function* () {
+        if (work.safety !== null)
+          yield* create.run({ operation_id: operation.id, task: work.safety }, server, report)
+        yield* restore(backup, server, request, report)
+      })
+      if (!work.start) return yield* restored
+      yield* Effect.catchTag(restored, "OperationFailed", ({ reason }) => Effect.fail(notStarted(reason)))
       const daemon = yield* daemons.of(server.node_id)
       yield* asked(daemon.power(server.id, "start", NO_WAIT))
     }),

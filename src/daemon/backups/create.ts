@@ -1,4 +1,5 @@
 /** The work of a task that makes a backup (spec 12.2, 12.3). */
+import * as fs from "node:fs/promises"
 import { Effect, Option } from "effect"
 import type { BackupFigures, CreateTask } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
@@ -6,7 +7,9 @@ import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyClosed } from "../access/makeAccess.ts"
 import { type AccessError, toFileError } from "../access/refused.ts"
+import type { Site } from "../access/Site.ts"
 import { makeSite } from "../access/scenes.ts"
+import { io } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { readManifest, writeManifest } from "./manifest.ts"
@@ -18,6 +21,14 @@ export type OnBytes = (done: number, total?: number) => void
 
 export const explained = <A, E extends AccessError>(use: Effect.Effect<A, E>) =>
   Effect.mapError(use, toFileError("/"))
+
+/** Returns the bytes of contents for which a restore has room: the disk limit and the base, or else the disk. */
+const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], { folder, spec }: Site) {
+  const { base, limit } = yield* files.quota(folder, spec)
+  if (limit > 0) return limit + (yield* base)
+  const { blocks, bsize } = yield* io("read the size of the disk", () => fs.statfs(folder))
+  return blocks * bsize
+})
 
 /** Makes backups of servers. */
 export const makeCreate = (files: InstanceFiles["Service"]) =>
@@ -36,7 +47,8 @@ export const makeCreate = (files: InstanceFiles["Service"]) =>
     const begun = instance.file.get()
     const pack = Effect.gen(function* () {
       const site = yield* makeSite(files, instance, {})
-      return yield* packServer(site, target, { id: backup_id, exclude, onBytes })
+      const most = yield* mostBytes(files, site)
+      return yield* packServer(site, target, { id: backup_id, exclude, most, onBytes })
     })
     const name = `operation ${operation_id} (backup.create)`
     const claim = (by: string | undefined) =>

@@ -81,5 +81,7 @@ export const readManifest = Effect.fnUntraced(function* (
   )
   if (read.id !== id) return yield* damaged(id, `it is of backup ${read.id}`)
   const foreign = [...read.parts, ...read.index].find(({ key }) => dirname(key) !== id)
-  return foreign === undefined ? Option.some(read) : yield* damaged(id, `the part ${foreign.key} is not of this backup`)
+  return foreign === undefined
+    ? Option.some(read)
+    : yield* damaged(id, `the part ${foreign.key} is not of this backup`)
 })

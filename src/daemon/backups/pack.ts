@@ -1,11 +1,13 @@
 /** Packs the files of a server into a target: tar, zstd, parts. Nothing is stored beside the parts (spec 12.3). */
 import { createHash } from "node:crypto"
-import { fstatSync, read } from "node:fs"
+import { fstatSync, read, type Stats } from "node:fs"
 import { createZstdCompress } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Queue, Semaphore } from "effect"
+import { megabytes } from "../../contract/domain/Limits.ts"
 import { type ArchiveEntry, TAR_END, tarHeader, tarPadding } from "../access/archiveFormat.ts"
 import { pathPatterns } from "../access/patterns.ts"
+import { type AccessError, unprocessable } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { type IoError, ioSync, toIoError } from "../disk/fsio.ts"
 import { PERMISSIONS } from "../disk/safePath.ts"
@@ -94,6 +96,12 @@ const statOf = (path: string, fd: number) => ioSync(path, () => fstatSync(fd))
 const readAt = (path: string, fd: number, chunk: Buffer, at: number) =>
   called<number>(path, (done) => read(fd, chunk, 0, chunk.length, at, done))
 
+interface PackerOptions {
+  readonly onBytes: (bytes: number) => void
+  /** Bytes of contents for which a restore has room. */
+  readonly most: number
+}
+
 /** Writes entries of the archive and of the index. */
 class Packer {
   #files = 0
@@ -101,16 +109,18 @@ class Packer {
   #bytes = 0
   readonly #archive: Outlet
   readonly #index: Outlet
-  readonly #onBytes: (bytes: number) => void
+  readonly #options: PackerOptions
+  /** Bytes of contents that take no disk. */
+  #holes = 0
   /** One entry is written at a time, and others are read meanwhile. */
   readonly #turn = Semaphore.makeUnsafe(1)
   /** New buffers of this size let the garbage collector run often. */
   readonly #spare: Array<Buffer> = []
 
-  constructor(archive: Outlet, index: Outlet, onBytes: (bytes: number) => void) {
+  constructor(archive: Outlet, index: Outlet, options: PackerOptions) {
     this.#archive = archive
     this.#index = index
-    this.#onBytes = onBytes
+    this.#options = options
   }
 
   get counts(): Counts {
@@ -152,6 +162,7 @@ class Packer {
     const first = yield* readAt(path, file, chunk.subarray(0, before.size), 0)
     yield* this.#turn.withPermit(
       Effect.gen({ self: this }, function* () {
+        yield* this.#checkHoles(path, before)
         yield* this.#archive.write(tarHeader({ ...entry, kind: "file", size: before.size }))
         const { isWhole, sha256 } = yield* this.#contents(path, file, before.size, chunk, first)
         if (before.size % 512 !== 0) yield* this.#archive.write(tarPadding(before.size))
@@ -163,6 +174,18 @@ class Packer {
     )
     this.#spare.push(chunk)
   })
+
+  /** Refuses holes for which a restore has no room: their zeros are read for days. Contents that take disk are packed. */
+  #checkHoles(path: string, { blocks, size }: Stats): Effect.Effect<void, AccessError> {
+    const { most } = this.#options
+    this.#holes += Math.max(0, size - blocks * 512)
+    const all = this.#bytes + size
+    if (all <= most || 2 * this.#holes <= all - most) return Effect.void
+    return unprocessable(
+      `${path.slice(0, 200)}: with it, the files and their holes have ${megabytes(all)}, and a restore has room for ${megabytes(most)}`,
+      "Delete sparse files, or exclude them in the blueprint."
+    )
+  }
 
   /**
    * Writes exactly `size` bytes: the header has announced them, and the file may become shorter or longer.
@@ -187,7 +210,7 @@ class Packer {
       yield* this.#archive.write(bytes)
       at += bytes.length
       this.#bytes += bytes.length
-      this.#onBytes(this.#bytes)
+      this.#options.onBytes(this.#bytes)
     }
     return { isWhole, sha256: hash.digest("hex") }
   })
@@ -197,21 +220,20 @@ class Packer {
   }
 }
 
-interface PackOptions {
+interface PackOptions extends PackerOptions {
   readonly id: string
   /** Patterns of paths that are left out. */
   readonly exclude: ReadonlyArray<string>
-  readonly onBytes: (bytes: number) => void
 }
 
 /** Packs the files of a server as the objects of a backup, without its manifest. */
 export const packServer = Effect.fnUntraced(function* (
   site: Site,
   target: BackupTarget,
-  { exclude, id, onBytes }: PackOptions
+  { exclude, id, ...options }: PackOptions
 ) {
   const [archive, index] = [yield* outlet, yield* outlet]
-  const packer = new Packer(archive, index, onBytes)
+  const packer = new Packer(archive, index, options)
   const packed = walkServer(
     site,
     pathPatterns(exclude),

@@ -19,9 +19,12 @@ import {
   READ,
   within
 } from "../disk/safePath.ts"
+import { MAX_PATH } from "../transfer/ArchiveReader.ts"
 
 /** Folders that are open at a time. */
 const MAX_DEPTH = 250
+/** The longest path that a restore reads, in bytes. */
+const LONGEST = MAX_PATH - "./".length
 /** Files of a folder that are looked at, opened and read at a time: each of these waits for a thread. */
 const FILES = 8
 
@@ -91,13 +94,18 @@ export const walkServer = Effect.fnUntraced(function* (
     { name, path }: Pick<Walked, "name" | "path">,
     folder: fs.FileHandle,
     depth: number
-  ): Effect.Effect<void, AccessError> =>
-    entriesIn(
+  ): Effect.Effect<void, AccessError> => {
+    const names = new Set<string>()
+    return entriesIn(
       folder,
       (entry) => {
         const shown = shownName(entry.name)
         const child = childPath(path, shown)
         if (isTemporary(shown) || site.isSharedTarget(child) || isExcluded(child)) return Effect.void
+        const key = entry.name.toString("latin1")
+        // A file system may return a name again that is renamed meanwhile.
+        if (names.has(key)) return Effect.void
+        names.add(key)
         const bytes = name.length === 0 ? entry.name : Buffer.concat([name, Buffer.from("/"), entry.name])
         return visit({ path: child, name: bytes }, folder, entry.name, depth).pipe(
           Effect.catchIf(hasChanged, () => Effect.sync(onChanged))
@@ -105,6 +113,7 @@ export const walkServer = Effect.fnUntraced(function* (
       },
       FILES
     )
+  }
 
   const visit = (
     at: Pick<Walked, "name" | "path">,
@@ -119,6 +128,11 @@ export const walkServer = Effect.fnUntraced(function* (
       const entry = found.value
       // Another mount is not of the server.
       if (entry.isDirectory() && entry.dev !== stats.dev && !own.has(path)) return
+      if (at.name.length > LONGEST)
+        return yield* unprocessable(
+          `${path.slice(0, 200)}...: its path is longer than ${LONGEST} bytes`,
+          "Move it up, or shorten the names of its folders."
+        )
       yield* use({
         ...at,
         stats: entry,

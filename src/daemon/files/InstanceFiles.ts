@@ -12,6 +12,7 @@ import { foundOnce, isNoRoom } from "../disk/remedy.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { makeBaseChanges } from "./changeBase.ts"
 import { copyInto } from "./copyInside.ts"
+import { treeSize } from "./copyTree.ts"
 import { makeCreation } from "./createFiles.ts"
 import { beyond, type DiskLimits, diskLimit, openDiskLimits } from "./diskLimits.ts"
 import { besideSize, diskUsage, ownSize, sumOf } from "./diskUsage.ts"
@@ -26,7 +27,7 @@ import { instanceFolder } from "./sharedFiles.ts"
 import type { FileSources } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
 import { notePlaced, placedBy, recoverFiles } from "./swapFiles.ts"
-import { generationsDir, readTreeRecord, TREE } from "./treeRecord.ts"
+import { generationsDir, plainBase, readTreeRecord, TREE } from "./treeRecord.ts"
 
 export interface InstanceFilesOptions {
   readonly baseDir: string
@@ -82,7 +83,11 @@ const makeMethods = (context: FileContext) => {
 type Methods = ReturnType<typeof makeMethods>
 
 /** Measures the files of servers. */
-const makeMeasures = (planOf: ReturnType<typeof makePlanOf>, limits: DiskLimits) => ({
+const makeMeasures = (
+  planOf: ReturnType<typeof makePlanOf>,
+  limits: DiskLimits,
+  { generations }: LayerFolders
+) => ({
   usage: Effect.fn("InstanceFiles.usage")(function* (folder: string, spec: ServerSpec) {
     return yield* diskUsage(folder, yield* planOf(spec))
   }),
@@ -102,7 +107,7 @@ const makeMeasures = (planOf: ReturnType<typeof makePlanOf>, limits: DiskLimits)
     const own = isEnforced ? [] : [yield* ownSize(folder, yield* planOf(spec), record)]
     return beyond(sumOf([...own, yield* besideSize(folder, pids)]), limit)
   }),
-  /** Returns the disk limit of a server in bytes, 0 for none, and what counts against it. */
+  /** Returns the disk limit of a server in bytes, 0 for none, what counts against it, and the bytes of its base. */
   quota: Effect.fn("InstanceFiles.quota")(function* (folder: string, spec: ServerSpec) {
     const limit = diskLimit(spec)
     const record = yield* readTreeRecord(join(folder, TREE))
@@ -110,7 +115,12 @@ const makeMeasures = (planOf: ReturnType<typeof makePlanOf>, limits: DiskLimits)
       const own = yield* ownSize(folder, yield* planOf(spec), record)
       return sumOf([own, yield* besideSize(folder, undefined)])
     })
-    return { limit, isEnforced: limits.isEnforced(folder, record !== undefined), measured }
+    const base = Effect.gen(function* () {
+      const generation = record?.base ?? (yield* plainBase(folder))
+      if (generation === undefined) return 0
+      return (yield* treeSize(join(generations, generation)).pipe(orMissing({ bytes: 0 }))).bytes
+    })
+    return { limit, isEnforced: limits.isEnforced(folder, record !== undefined), measured, base }
   }),
   /** Measures the files of a server that runs which have changed since a time, in ms since the epoch. */
   changed: Effect.fn("InstanceFiles.changed")(function* (
@@ -214,7 +224,7 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     layout: (folder: string, spec: ServerSpec) => layoutOf(at, planOf, folder, spec),
     paths: (spec: ServerSpec) => Effect.map(planOf(spec), instancePaths),
     close: serial(Effect.fn("InstanceFiles.close")((folder: string) => unmountBelow(folder))),
-    ...makeMeasures(planOf, limits),
+    ...makeMeasures(planOf, limits, at),
     /** Registers a server of this node: volumes that it writes do not become layers of others. */
     register: writers.register,
     /** Renames the folder of a removed server, if it exists. Its disk quota stays reserved until `forget(to)`. */

@@ -7,8 +7,8 @@
 const BLOCK = 512
 /** The magic of GNU tar: the whole name is in the name field, or in a long name before the header. */
 const MAGIC = Buffer.from("ustar  \0", "latin1")
-/** The longest path or link target, in bytes: the limit of Linux. */
-const MAX_PATH = 4096
+/** The longest path with its `./`, or link target, in bytes: the limit of Linux. */
+export const MAX_PATH = 4096
 const MAX_NAME = 255
 /** A path and its NUL, rounded up to blocks. */
 const MAX_LONG_NAME = MAX_PATH + BLOCK

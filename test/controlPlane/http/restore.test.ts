@@ -67,6 +67,23 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
       })
     )
 
+    it.effect(
+      "a restore that fails before the start leaves a server that starts, and the operation says so",
+      () =>
+        Effect.gen(function* () {
+          const { api, id: server } = yield* scene("embedded")
+          const backup_id = yield* backedUp(api, server)
+          const operation = yield* restored(api, server, { backup_id, paths: ["/none"], start: true })
+          assert.strictEqual(operation.state, "failed")
+          assert.match(
+            operation.reason,
+            /\/none.*; the server was not started: start it, or restore it again$/
+          )
+          yield* expectStatus(api, 200, "POST", `/api/servers/${server}/power`, { body: { action: "start" } })
+          yield* becomes(api, server, "running")
+        })
+    )
+
     it.effect.each([
       ["embedded", "remote"],
       ["remote", "embedded"]

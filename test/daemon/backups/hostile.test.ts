@@ -1,11 +1,12 @@
 /** Backups against servers and writers of targets that mean harm. */
+import { execFileSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { copyFileSync, writeFileSync } from "node:fs"
+import { copyFileSync, truncateSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
-import { folderOf, made, manifestOf, readOf, verifyOf, worked } from "./scene.ts"
+import { folderOf, made, manifestOf, objectsOf, readOf, restoreOf, verifyOf, worked } from "./scene.ts"
 
 const [place] = Object.values(places)
 if (place === undefined) assert.fail("there is no place")
@@ -43,6 +44,53 @@ describe("spec 12.6: a target that others write", () => {
       const why = `the archive of backup ${backup_id} is damaged: its SHA-256 is another`
       assert.deepStrictEqual(yield* verified, ["failed", why])
       assert.include(yield* read, why)
+    })
+  )
+})
+
+describe("spec 12.3: a backup that is done can be restored", () => {
+  it.live("a path that is too long for a restore fails the backup, and the longest one is restored", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf(place)
+      const names = Array.from({ length: 20 }, (_, index) => String(index).padEnd(203, "n"))
+      // 20 names with their slashes have 4,080 bytes.
+      const deep = (last: string) =>
+        execFileSync(
+          "sh",
+          ["-ec", 'for one in "$@"; do mkdir -p "$one"; cd -P "$one"; done', "sh", ...names, last],
+          { cwd: scene.folder }
+        )
+      deep("f".repeat(14))
+      const good = yield* made(scene)
+      assert.strictEqual(good.reason, undefined)
+      const restored = yield* worked(scene, restoreOf(good.backup_id, good.figures))
+      assert.strictEqual(restored.reason, undefined)
+      deep("g".repeat(15))
+      const { reason, state } = yield* made(scene)
+      assert.strictEqual(state, "failed")
+      assert.strictEqual(reason, `/${names[0]?.slice(0, 199)}...: its path is longer than 4094 bytes`)
+    })
+  )
+
+  it.live("a sparse file for which a restore has no room fails the backup at once, and leaves no part", () =>
+    Effect.gen(function* () {
+      for (const [limits, room] of [
+        [{}, /[0-9.]+ MB/],
+        [{ disk_space: 20 }, /20\.0 MB/]
+      ] as const) {
+        const scene = yield* filesOf(place, { limits })
+        put(scene.folder, "sparse.bin", "")
+        truncateSync(join(scene.folder, "sparse.bin"), 8 * 1024 ** 4)
+        const { reason, state } = yield* made(scene)
+        assert.strictEqual(state, "failed")
+        assert.match(reason ?? "", new RegExp(`^/sparse.bin: with it, .* room for ${room.source}`))
+        assert.deepStrictEqual(objectsOf(scene), [])
+        truncateSync(join(scene.folder, "sparse.bin"), 8 * 1024 ** 2)
+        const good = yield* made(scene)
+        assert.strictEqual(good.reason, undefined)
+        const restored = yield* worked(scene, restoreOf(good.backup_id, good.figures))
+        assert.strictEqual(restored.reason, undefined)
+      }
     })
   )
 })

@@ -36,7 +36,10 @@ describe.skipIf(!s3.run)(`spec 12.6: an S3 server behind a network that breaks${
         yield* proxy.delayed(200).inject
         const slow = yield* made(scene, undefined, target)
         assert.strictEqual(slow.reason, undefined)
-        assert.strictEqual((yield* downloaded(scene, slow.backup_id, slow.figures, target)).sha256, slow.figures?.sha256)
+        assert.strictEqual(
+          (yield* downloaded(scene, slow.backup_id, slow.figures, target)).sha256,
+          slow.figures?.sha256
+        )
       }),
     180_000
   )
