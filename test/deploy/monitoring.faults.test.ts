@@ -97,7 +97,9 @@ describe.runIf(promtool.run)(`deploy/monitoring: the rules${promtool.note}`, () 
           const { code } = yield* ran(["test", "rules", join(copy, "alerts.test.yml")])
           assert.notStrictEqual(code, 0, alert)
         }
-      }).pipe(Effect.scoped)
+      }).pipe(Effect.scoped),
+    // Each rule is a run of promtool.
+    180_000
   )
 })
 

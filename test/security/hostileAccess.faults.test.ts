@@ -185,7 +185,7 @@ for (const [name, { accesses, at: top, where }] of Object.entries(swapped)) {
           const { mode, mtimeMs } = statSync(outside)
           assert.deepStrictEqual([mtimeMs, mode], [before.mtimeMs, before.mode])
         }).pipe(Effect.scoped),
-      110_000
+      300_000
     )
   })
 }
