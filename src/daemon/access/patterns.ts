@@ -14,7 +14,7 @@ type Token =
   /** The whole pattern has matched. */
   | { readonly kind: "end" }
 
-/** Counts the states that matches look at, which is the measure of their work. */
+/** Counts the characters and positions that matches look at, which is the measure of their work. */
 export interface Work {
   steps: number
 }
@@ -30,75 +30,104 @@ const tokensOf = (pattern: string): ReadonlyArray<Token> => {
   return [...tokens, { kind: "end" }]
 }
 
-type States = ReadonlyArray<number>
+/** The positions in the tokens that a text has reached. Texts that reach the same ones share it. */
+interface States {
+  readonly positions: ReadonlyArray<number>
+  /** Whether a pattern has matched the whole text. */
+  readonly isEnd: boolean
+  /** The states after one more character, as far as they are known. */
+  readonly next: Map<string, States>
+}
 
-/** All patterns at once, as an automaton whose states are positions in their tokens. */
+/** Positions in memory. A list of patterns that reaches more of them forgets the states that it knows. */
+const MOST_KNOWN = 500_000
+
+/** All patterns at once, as an automaton that keeps the states that texts have reached. */
 class Automaton {
-  readonly begin: States
+  readonly #begins: ReadonlyArray<number>
   readonly #tokens: ReadonlyArray<Token>
+  /** Characters that patterns name. All others lead to the same states. */
+  readonly #named = new Set("/")
   readonly #work: Work
-  /** The round in which each state was reached last. */
-  readonly #reached: Uint32Array
-  #round = 0
+  readonly #known = new Map<string, States>()
+  #size = 0
 
   constructor(patterns: ReadonlyArray<string>, work: Work) {
     const begins: Array<number> = []
     const tokens: Array<Token> = []
     for (const pattern of patterns) {
       begins.push(tokens.length)
-      for (const token of tokensOf(pattern)) tokens.push(token)
+      for (const token of tokensOf(pattern)) {
+        tokens.push(token)
+        if (token.kind === "text") this.#named.add(token.text)
+      }
     }
+    this.#begins = begins
     this.#tokens = tokens
     this.#work = work
-    this.#reached = new Uint32Array(tokens.length)
-    this.begin = this.#closed(begins)
+  }
+
+  get begin(): States {
+    return this.#closed(this.#begins)
   }
 
   /** Returns the states after a text. */
   after(states: States, text: string): States {
     let now = states
     for (const character of text) {
-      if (now.length === 0) return now
-      const next: Array<number> = []
-      this.#work.steps += now.length
-      for (const state of now) {
-        const token = this.#tokens[state]
-        if (token?.kind === "text" && token.text === character) next.push(state + 1)
-        if (token?.kind === "one" && character !== "/") next.push(state + 1)
-        if (token?.kind === "any" && (token.folders || character !== "/")) next.push(state)
-      }
-      now = this.#closed(next)
+      if (now.positions.length === 0) return now
+      this.#work.steps += 1
+      const read = this.#named.has(character) ? character : ""
+      now = now.next.get(read) ?? this.#step(now, read)
     }
     return now
   }
 
-  isEnd(states: States): boolean {
-    return states.some((state) => this.#tokens[state]?.kind === "end")
+  #step(states: States, character: string): States {
+    this.#work.steps += states.positions.length
+    const reached: Array<number> = []
+    for (const position of states.positions) {
+      const token = this.#tokens[position]
+      if (token?.kind === "text" && token.text === character) reached.push(position + 1)
+      if (token?.kind === "one" && character !== "/") reached.push(position + 1)
+      if (token?.kind === "any" && (token.folders || character !== "/")) reached.push(position)
+    }
+    const next = this.#closed(reached)
+    states.next.set(character, next)
+    return next
   }
 
-  /** Returns each state once, with those that need no character. */
-  #closed(states: States): States {
-    const all: Array<number> = []
-    const add = (state: number) => {
-      if (this.#reached[state] === this.#round) return
-      this.#reached[state] = this.#round
-      all.push(state)
+  /** Returns the states of positions, and of those that need no character. */
+  #closed(reached: ReadonlyArray<number>): States {
+    const all = new Set(reached)
+    for (const position of all) {
+      const token = this.#tokens[position]
+      if (token?.kind === "any" || token?.kind === "option") all.add(position + 1)
+      if (token?.kind === "option") all.add(position + 1 + token.count)
     }
-    this.#round += 1
-    for (const state of states) add(state)
-    for (const state of all) {
-      const token = this.#tokens[state]
-      if (token?.kind === "any" || token?.kind === "option") add(state + 1)
-      if (token?.kind === "option") add(state + 1 + token.count)
-    }
-    return all
+    const positions = [...all].toSorted((one, other) => one - other)
+    const key = positions.join()
+    const known = this.#known.get(key)
+    if (known !== undefined) return known
+    this.#size += positions.length + 1
+    if (this.#size > MOST_KNOWN) this.#forget(positions.length + 1)
+    const isEnd = positions.some((position) => this.#tokens[position]?.kind === "end")
+    const states: States = { positions, isEnd, next: new Map() }
+    this.#known.set(key, states)
+    return states
+  }
+
+  #forget(size: number) {
+    for (const { next } of this.#known.values()) next.clear()
+    this.#known.clear()
+    this.#size = size
   }
 }
 
 /** Returns a function that tells whether a whole text matches a glob: `*` and `?` do not match `/`, `**` does. */
 export const glob = (pattern: string): ((text: string) => boolean) => {
   const automaton = new Automaton([pattern], { steps: 0 })
-  return (text) => automaton.isEnd(automaton.after(automaton.begin, text))
+  return (text) => automaton.after(automaton.begin, text).isEnd
 }
 
 /** A path that was matched, with the states after it; no states if it, or a folder above it, matches. */
@@ -134,10 +163,9 @@ export const pathPatterns = (
   const last: Array<Folder> = []
   const below = ({ path, states }: Folder, name: string): Folder => {
     const own = `${path}/${name}`
-    if (states === undefined || names.isEnd(names.after(names.begin, name)))
-      return { path: own, states: undefined }
+    if (states === undefined || names.after(names.begin, name).isEnd) return { path: own, states: undefined }
     const next = paths.after(paths.after(states, "/"), name)
-    return { path: own, states: paths.isEnd(next) ? undefined : next }
+    return { path: own, states: next.isEnd ? undefined : next }
   }
   return (path) => {
     let folder = last.at(-1) ?? top

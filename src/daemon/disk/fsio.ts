@@ -125,6 +125,8 @@ export const mountsAt = Effect.fnUntraced(function* (path: string) {
 
 /** Entries of a folder that are in memory at a time. */
 const BATCH = 1000
+/** Names that are looked at before other work gets its turn. */
+const AT_ONCE = 100
 
 /** Runs an effect for each entry, files before folders in each {@link BATCH}: folders may have millions of files. */
 export const forEachEntry = <E, R = never>(
@@ -189,7 +191,11 @@ export const forEachName = (path: string, use: (name: string) => void): Effect.E
       Effect.gen(function* () {
         for (;;) {
           const batch = yield* Effect.uninterruptible(nextOf(dir, path, BATCH))
-          for (const { name } of batch) use(name)
+          for (const [index, { name }] of batch.entries()) {
+            use(name)
+            // A rule may take long for each name.
+            if (index % AT_ONCE === AT_ONCE - 1) yield* Effect.yieldNow
+          }
           if (batch.length < BATCH) return
         }
       }),

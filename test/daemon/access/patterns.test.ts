@@ -124,4 +124,17 @@ describe("spec 10.4: patterns of blueprints", () => {
       expect(work.steps).toBeLessThan(most(20))
     }
   })
+
+  it("a pattern with more states than are kept matches as any other", () => {
+    const matches = glob(`*a${"?".repeat(20)}`)
+    let seed = 1
+    for (let round = 0; round < 200; round++) {
+      let text = ""
+      while (text.length < 300) {
+        seed = (seed * 48_271) % 2_147_483_647
+        text += seed % 2 === 0 ? "a" : "b"
+      }
+      expect(matches(text)).toBe(text.at(-21) === "a")
+    }
+  })
 })
