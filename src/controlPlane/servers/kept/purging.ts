@@ -52,6 +52,8 @@ export const KeptServerPurges = Layer.effectDiscard(
     const store = yield* Store
     const takers = yield* makeTakers
     const changed = yield* Latch.make(false)
+    /** Nodes that needed disk at the last look, for no key that was known. */
+    const short = new Set<NodeId>()
     yield* followChanges("controllers", (change) => {
       if (!("server_id" in change) || !TAKES_DISK.has(change.topic)) return
       takers.note(change.server_id)
@@ -69,6 +71,12 @@ export const KeptServerPurges = Layer.effectDiscard(
     const makeRoom = Effect.fnUntraced(function* (node_id: NodeId, used: number) {
       const creators = takers.take(node_id)
       let left = used - Math.max(0, yield* balancer.freeDisk(node_id))
+      const wasShort = short.delete(node_id)
+      // A placement reserves before its record says which key takes the disk.
+      if (left > 0 && creators.length === 0 && !wasShort) {
+        short.add(node_id)
+        return
+      }
       while (left > 0) {
         const oldest = yield* store.read(kept.oldestOn(node_id, creators))
         if (oldest._tag === "None") return
