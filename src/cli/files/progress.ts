@@ -6,7 +6,7 @@ import { sizeText } from "../shared/output.ts"
 import { shortDuration } from "../shared/times.ts"
 
 export interface Snapshot {
-  /** The file that began last. */
+  /** The file that has run for the longest time. */
   readonly name: string
   readonly files: number
   /** Bytes; `total` if it is known. */
@@ -55,8 +55,14 @@ export const rateOf = (samples: ReadonlyArray<Sample>): number => {
 }
 
 export interface Progress {
+  /** Says that a folder is read, until the first file begins. */
+  readonly reading: (folder: string) => void
   /** A file begins. @param total bytes of all that is transferred, if they are known */
   readonly begin: (name: string, total?: number) => void
+  /** A file has ended: the line names another one. */
+  readonly ended: (name: string) => void
+  /** Bytes that an earlier command has transferred: they count as done, but not for the rate. */
+  readonly had: (bytes: number) => void
   /** Bytes were transferred; a negative number if a file begins again. */
   readonly moved: (bytes: number) => void
   /** Prints a note above the line. */
@@ -72,25 +78,42 @@ export const withProgress = <A, E, R>(use: (progress: Progress) => Effect.Effect
   Effect.gen(function* () {
     const { stderr } = process
     const isShown = stderr.isTTY === true
-    let now: Omit<Snapshot, "rate"> = { name: "", files: 0, done: 0, total: undefined }
+    let now: Omit<Snapshot, "name" | "rate"> = { files: 0, done: 0, total: undefined }
+    let earlier = 0
+    const running = new Set<string>()
+    let last = ""
     let samples: ReadonlyArray<Sample> = []
     const clear = Effect.sync(() => {
       if (isShown) stderr.write(CLEAR)
     })
     const draw = Effect.map(elapsedMillis, (at) => {
       if (now.files === 0) return
-      samples = sampled(samples, { at, done: now.done })
+      samples = sampled(samples, { at, done: now.done - earlier })
+      const [name = last] = running
       // Some terminals say that they have no columns.
       const width = (stderr.columns || WIDTH) - 1
-      stderr.write(`${CLEAR}${progressText({ ...now, rate: rateOf(samples) }, width)}`)
+      stderr.write(`${CLEAR}${progressText({ ...now, name, rate: rateOf(samples) }, width)}`)
     })
     if (isShown) {
       yield* Effect.addFinalizer(() => clear)
       yield* Effect.forkScoped(Effect.repeat(draw, Schedule.spaced("200 millis")))
     }
     return yield* use({
+      reading: (folder) => {
+        if (isShown)
+          stderr.write(`${CLEAR}${`Reading ${replaceHostile(folder, "?")}`.slice(0, WIDTH - 4)}...`)
+      },
       begin: (name, total) => {
-        now = { ...now, name, total, files: now.files + 1 }
+        running.add(name)
+        last = name
+        now = { ...now, total, files: now.files + 1 }
+      },
+      ended: (name) => {
+        running.delete(name)
+      },
+      had: (bytes) => {
+        earlier += bytes
+        now = { ...now, done: now.done + bytes }
       },
       moved: (bytes) => {
         now = { ...now, done: now.done + bytes }

@@ -1,9 +1,9 @@
 /** `muster files put`. */
-import type { Dirent } from "node:fs"
+import type { Dirent, Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, resolve } from "node:path"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { Effect, Option, Stream } from "effect"
+import { Effect, Option, Result, Stream } from "effect"
 import { Argument } from "effect/cli"
 import { childPath, shownName } from "../../contract/domain/Files.ts"
 import { forEachEntry, io } from "../../daemon/disk/fsio.ts"
@@ -11,11 +11,12 @@ import { command, switchFlag } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { selectorFlag } from "../shared/named.ts"
 import { yesFlag } from "../shared/terminal.ts"
-import { isFolderAt } from "./entries.ts"
+import { entriesOf, isFolderAt } from "./entries.ts"
+import { type FolderNote, folderNoteOf } from "./folderNote.ts"
 import { within } from "./localNames.ts"
 import { makeFolder, writeToMany } from "./outcomes.ts"
 import { withProgress } from "./progress.ts"
-import { type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
+import { nameOf, type Place, parentOf, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
 import { bytesOfFile, cannotRead, send, sendFile, sourceOf } from "./sendFile.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
 import { overwriteFlag, sendArchive } from "./unpack.ts"
@@ -30,30 +31,70 @@ const standardInput = NodeStream.fromReadable<Uint8Array, CommandError>({
 const typeOf = (entry: Dirent<Buffer>): string =>
   entry.isSymbolicLink() ? "a link, which is not followed" : "a pipe, a socket or a device"
 
+/** Returns the bytes of the files of a folder on the server, by name, if the unfinished transfer has brought some. */
+const sizesIn = (place: Place, note: FolderNote) => {
+  if (!note.knows(place.path)) return Effect.succeed(NONE)
+  return entriesOf(place).pipe(
+    Stream.runFold(
+      () => new Map<string, number>(),
+      (sizes, { name, size, type }) => (type === "file" ? sizes.set(name, size) : sizes)
+    ),
+    Effect.catchIf(
+      (error) => error._tag !== "CommandError" || error.status !== "unreachable",
+      () => Effect.succeed(NONE)
+    )
+  )
+}
+
+const NONE: ReadonlyMap<string, number> = new Map()
+
+/** Uploads a file of a folder, unless the unfinished transfer has brought it. */
+const putFile = Effect.fnUntraced(function* (
+  place: Place,
+  local: string | Buffer,
+  { batch, note, sizes }: Parent,
+  found: Stats
+) {
+  const { path } = place
+  const mark = `${found.size} ${found.mtimeMs} ${found.mode}`
+  const finished = (size: number | undefined) => ({ path, remote: String(size), local: mark })
+  if (note.has(finished(sizes.get(nameOf(path))))) return yield* batch.there
+  yield* batch.tried(local.toString(), (progress) => {
+    progress.begin(path)
+    return Effect.andThen(sendFile(place, local, found, progress), note.finish(finished(found.size)))
+  })
+})
+
+interface Parent {
+  readonly batch: Batch
+  readonly note: FolderNote
+  /** Bytes of the files that the folder has on the server. */
+  readonly sizes: ReadonlyMap<string, number>
+}
+
 /** Uploads what is in a folder: four files at a time, then its folders. A folder without files is made. */
 const putFolder = Effect.fnUntraced(function* (
   local: Buffer,
   place: Place,
-  batch: Batch
+  batch: Batch,
+  note: FolderNote
 ): Effect.fn.Return<void, TransferFailure, Needs> {
   let isMade = false
+  const parent = { batch, note, sizes: yield* sizesIn(place, note) }
   const use = Effect.fnUntraced(function* (entry: Dirent<Buffer>) {
     const from = within(local, entry.name)
     const path = childPath(place.path, shownName(entry.name))
     const into = { ...place, path }
     if (entry.isDirectory()) {
       isMade = true
-      return yield* putFolder(from, into, batch)
+      return yield* putFolder(from, into, batch, note)
     }
     if (!entry.isFile()) return yield* batch.skipped(from.toString(), typeOf(entry))
     isMade = true
-    yield* batch.tried(from.toString(), (progress) => {
-      progress.begin(path)
-      return Effect.flatMap(
-        io(`read ${from}`, () => fs.lstat(from)),
-        (found) => sendFile(into, from, found, progress)
-      )
-    })
+    const found = yield* Effect.result(io(`read ${from}`, () => fs.lstat(from)))
+    return yield* Result.isSuccess(found)
+      ? putFile(into, from, parent, found.success)
+      : batch.failed(from.toString(), found.failure.message)
   })
   yield* Effect.catchTag(forEachEntry(local, use, { others: 4 }), "IoError", (error) =>
     error.code === "ENOSPC" ? Effect.fail(error) : batch.failed(local.toString(), error.message)
@@ -84,7 +125,12 @@ const putAll = Effect.fnUntraced(function* (
   target: Place,
   recursive: boolean
 ) {
-  const isInto = target.isFolder || (yield* isFolderAt(target))
+  const note = yield* folderNoteOf("put", [
+    target.id,
+    target.isFolder ? `${target.path}/` : target.path,
+    ...locals.map((local) => `${resolve(local)}${meansContents(local) ? "/." : ""}`)
+  ])
+  const isInto = target.isFolder || (!note.isOwnTarget && (yield* isFolderAt(target)))
   if (locals.length > 1 && !isInto) {
     return yield* wrongUsage(`${target.path} is no folder: write ${target.path}/ to make one.`)
   }
@@ -104,20 +150,23 @@ const putAll = Effect.fnUntraced(function* (
       return sendFile(place, only.local, only.stats, progress)
     })
   }
-  yield* inBatch("uploaded", (batch) =>
-    Effect.forEach(
-      found,
-      ({ local, stats }) => {
+  yield* inBatch(
+    "uploaded",
+    Effect.fnUntraced(function* (batch) {
+      yield* note.begin(isInto, batch.say)
+      for (const { local, stats } of found) {
         const place = { ...target, path: pathFor(local, target, isInto) }
-        if (stats.isDirectory()) return putFolder(Buffer.from(local), place, batch)
-        return batch.tried(local, (progress) => {
-          progress.begin(place.path)
-          return sendFile(place, local, stats, progress)
-        })
-      },
-      { discard: true }
-    )
+        if (stats.isDirectory()) {
+          batch.reading(local)
+          yield* putFolder(Buffer.from(local), place, batch, note)
+        } else {
+          const sizes = yield* sizesIn({ ...place, path: parentOf(place.path) }, note)
+          yield* putFile(place, local, { batch, note, sizes }, stats)
+        }
+      }
+    })
   )
+  yield* note.remove
 })
 
 const archiveAt = Effect.fnUntraced(function* (local: string) {
@@ -159,7 +208,7 @@ const textOf = Effect.fnUntraced(function* (local: string) {
 
 export const put = command("put", {
   description:
-    "Upload files, or folders with -r, with their permissions. The old file stays until the new one is complete; missing folders are made. After a break of the connection, a file from 16 MiB on continues, a smaller one is sent again; if the command ends before its last byte, the same command continues a large file within 24 h. A path that ends with / or is a folder gets the files below it. Links, pipes, sockets and devices are left out and reported. With --selector, a text of at most 1 MiB goes to many servers.",
+    "Upload files, or folders with -r, with their permissions. The old file stays until the new one is complete; missing folders are made. After a break of the connection, a file from 16 MiB on continues, a smaller one is sent again; if the command ends before its last byte, the same command continues a large file within 24 h, and leaves the finished files of a folder. A path that ends with / or is a folder gets the files below it. Links, pipes, sockets and devices are left out and reported. With --selector, a text of at most 1 MiB goes to many servers.",
   short: "Upload files and folders",
   examples: {
     "muster files put server.properties lobby:": "A file",

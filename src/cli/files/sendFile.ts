@@ -96,7 +96,7 @@ const sendLarge = Effect.fnUntraced(function* (
   place: Place,
   local: string | Buffer,
   { mode, mtimeMs, size }: Found,
-  { moved, say }: Progress
+  { had, moved, say }: Progress
 ) {
   const { id: server, path } = place
   const note = yield* noteOf("put", place, local, say)
@@ -109,7 +109,9 @@ const sendLarge = Effect.fnUntraced(function* (
     yield* say(`${path} begins again: ${local} has changed since`)
   }
   let arrived = 0
+  let hasBegun = false
   const onBegin = Effect.fnUntraced(function* ({ id, offset }: BegunUpload) {
+    hasBegun = true
     if (offset > 0) yield* say(`${path} continues at ${sizeText(offset)} of ${sizeText(size)}`)
     else if (isSame && id !== noted.remote) yield* say(`${path} begins again: the earlier upload is gone`)
     if (id !== noted?.remote) yield* note.write({ remote: id, ...own })
@@ -122,7 +124,8 @@ const sendLarge = Effect.fnUntraced(function* (
       ...(isSame ? { upload: noted.remote } : {}),
       onBegin,
       onProgress: ({ done }) => {
-        moved(done - arrived)
+        const count = hasBegun ? moved : had
+        count(done - arrived)
         arrived = done
       }
     })

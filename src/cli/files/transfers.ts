@@ -11,6 +11,10 @@ export type TransferFailure = CommandError | IoError
 export type Needs = MusterClient | CommandTarget
 
 export interface Batch {
+  readonly say: Progress["say"]
+  readonly reading: Progress["reading"]
+  /** An unfinished transfer has brought the file. */
+  readonly there: Effect.Effect<void>
   /** An entry is left out by a rule: the command still succeeds. */
   readonly skipped: (path: string, why: string) => Effect.Effect<void>
   readonly failed: (path: string, why: string) => Effect.Effect<void>
@@ -34,6 +38,7 @@ export const inBatch = <R>(
   withProgress((progress) =>
     Effect.gen(function* () {
       let done = 0
+      let there = 0
       let left = 0
       let failures = 0
       let bytes = 0
@@ -43,6 +48,11 @@ export const inBatch = <R>(
           return progress.say(`${path}: ${why}`)
         })
       yield* transfers({
+        say: progress.say,
+        reading: progress.reading,
+        there: Effect.sync(() => {
+          there++
+        }),
         skipped: (path, why) =>
           Effect.suspend(() => {
             left++
@@ -51,11 +61,18 @@ export const inBatch = <R>(
         failed,
         tried: (path, transfer) => {
           let own = 0
-          const moved = (count: number) => {
-            own += count
-            progress.moved(count)
+          let name = ""
+          const counting = (count: (bytes: number) => void) => (bytes: number) => {
+            own += bytes
+            count(bytes)
           }
-          return Effect.matchEffect(transfer({ ...progress, moved }), {
+          const begin = (begun: string, total?: number) => {
+            name = begun
+            progress.begin(begun, total)
+          }
+          const counted = { ...progress, begin, had: counting(progress.had), moved: counting(progress.moved) }
+          const ended = Effect.sync(() => progress.ended(name))
+          return Effect.matchEffect(Effect.ensuring(transfer(counted), ended), {
             onSuccess: () =>
               Effect.sync(() => {
                 done++
@@ -66,6 +83,8 @@ export const inBatch = <R>(
         }
       })
       const files = `${done} file${done === 1 ? "" : "s"}`
+      if (there > 0)
+        yield* progress.say(there === 1 ? "1 file is there already" : `${there} files are there already`)
       yield* progress.say(
         `${files} ${verb} (${sizeText(bytes)})${left > 0 ? `, ${left} left out` : ""}${failures > 0 ? `, ${failures} failed` : ""}`
       )

@@ -13,7 +13,7 @@ export const LARGE = 16 * 1024 * 1024
 /** Notes of one user; the oldest make room. */
 const MOST = 256
 /** Milliseconds for which a note stays: an upload expires after a day, but a download does not. */
-const LIFETIME = 7 * 24 * 3600 * 1000
+export const LIFETIME = 7 * 24 * 3600 * 1000
 
 const Note = Schema.Struct({
   /** The id of the upload, or the tag of the file on the server. */
@@ -42,6 +42,29 @@ const prune = Effect.fnUntraced(function* (folder: string) {
   }
 })
 
+/** Returns where the note about a transfer is. @param parts tell the transfer from every other on this service */
+export const noteFileOf = Effect.fnUntraced(function* (parts: ReadonlyArray<string>) {
+  const { url } = yield* CommandTarget
+  const folder = join(yield* configFolder, "transfers")
+  const key = createHash("sha256")
+    .update(JSON.stringify([url, ...parts]))
+    .digest("hex")
+    .slice(0, 32)
+  return { folder, file: join(folder, key), key }
+})
+
+/** Writes a note, and makes room for it. */
+export const writeNote = Effect.fnUntraced(function* (
+  { file, folder }: { readonly file: string; readonly folder: string },
+  text: string
+) {
+  const draft = `${file}.${process.pid}`
+  yield* io(`make folder ${folder}`, () => fs.mkdir(folder, { recursive: true, mode: 0o700 }))
+  yield* prune(folder)
+  yield* io(`write ${draft}`, () => fs.writeFile(draft, text, { mode: 0o600 }))
+  yield* io(`write ${file}`, () => fs.rename(draft, file))
+})
+
 /** The note about a transfer between a place and a local file. @param say prints why there can be no note */
 export const noteOf = Effect.fnUntraced(function* (
   direction: "get" | "put",
@@ -49,14 +72,8 @@ export const noteOf = Effect.fnUntraced(function* (
   local: string | Buffer,
   say: (text: string) => Effect.Effect<void>
 ) {
-  const { url } = yield* CommandTarget
-  const folder = join(yield* configFolder, "transfers")
-  const absolute = resolve(local.toString("latin1"))
-  const key = createHash("sha256")
-    .update(JSON.stringify([direction, url, id, path, absolute]))
-    .digest("hex")
-    .slice(0, 32)
-  const file = join(folder, key)
+  const noted = yield* noteFileOf([direction, id, path, resolve(local.toString("latin1"))])
+  const { file, key } = noted
   return {
     /** A name for the file that no other transfer has. */
     key,
@@ -66,13 +83,9 @@ export const noteOf = Effect.fnUntraced(function* (
       return yield* decode(text)
     }).pipe(Effect.orElseSucceed(() => undefined)),
     write: (note: Note) =>
-      Effect.gen(function* () {
-        const draft = `${file}.${process.pid}`
-        yield* io(`make folder ${folder}`, () => fs.mkdir(folder, { recursive: true, mode: 0o700 }))
-        yield* prune(folder)
-        yield* io(`write ${draft}`, () => fs.writeFile(draft, JSON.stringify(note), { mode: 0o600 }))
-        yield* io(`write ${file}`, () => fs.rename(draft, file))
-      }).pipe(Effect.catch(({ message }) => say(`${path}: a later command cannot continue: ${message}`))),
+      Effect.catch(writeNote(noted, JSON.stringify(note)), ({ message }) =>
+        say(`${path}: a later command cannot continue: ${message}`)
+      ),
     // A note about nothing is harmless.
     remove: Effect.ignore(io(`remove ${file}`, () => fs.unlink(file)))
   }

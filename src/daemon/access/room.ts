@@ -32,7 +32,7 @@ const noRoom = (detail: string) =>
   new FileRefused({
     status: 507,
     detail,
-    hint: "Delete files of the server, or raise its disk_space."
+    hint: "Delete files, or raise the limit: `muster servers patch <server> --set limits.disk_space=<MB>`, or Changes > Disk in the dashboard."
   })
 
 /** The room of one server, which its running writes share. */
@@ -63,7 +63,7 @@ export class Room {
       const measured = yield* this.#current(site, FRESH)
       if (measured.limit === 0 || measured.isEnforced || !this.#beyond(measured, bytes, entries)) return
       const certain = yield* this.#current(site, CERTAIN)
-      if (this.#beyond(certain, bytes, entries)) return yield* this.#refused(certain)
+      if (this.#beyond(certain, bytes, entries)) return yield* this.#refused(certain, bytes)
     })
   }
 
@@ -152,13 +152,15 @@ export class Room {
           })
       )
 
-  #refused({ bytes, entries, limit, unmeasured }: Measurement) {
+  #refused({ bytes, entries, limit, unmeasured }: Measurement, needed = 0) {
     const files = fileLimit(limit)
     if (unmeasured !== undefined)
       return noRoom(`disk: an unknown size (${unmeasured}) of ${megabytes(limit)}`)
     return bytes + this.#added.bytes < limit && entries + this.#added.entries >= files - BESIDE
       ? noRoom(`disk: ${entries} of ${files} files and folders`)
-      : noRoom(`disk: ${megabytes(Math.max(0, bytes + this.#added.bytes))} of ${megabytes(limit)}`)
+      : noRoom(
+          `disk: ${megabytes(Math.max(0, limit - bytes - this.#added.bytes))} of ${megabytes(limit)} are free${needed > 0 ? `, ${megabytes(needed)} are needed` : ""}`
+        )
   }
 
   #beyond(measured: Measurement, bytes: number, entries: number): boolean {

@@ -7,6 +7,7 @@ import {
   globSync,
   mkdirSync,
   readdirSync,
+  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -90,6 +91,9 @@ const makeScene = Effect.gen(function* () {
     local: (name: string) => join(folder, name)
   }
 })
+
+const treeAt = (folder: string) =>
+  existsSync(folder) ? readdirSync(folder, { recursive: true, encoding: "utf8" }) : []
 
 const notesIn = (folder: string) => (existsSync(folder) ? readdirSync(folder) : [])
 
@@ -260,6 +264,66 @@ describe("spec 8.7: large transfers of muster files", () => {
         )
         yield* eventually(() => parts().length === 0)
         assert.sameMembers(readdirSync(local("worlds")), ["world.zip", "world.zip.part"])
+      }).pipe(Effect.scoped),
+    180_000
+  )
+
+  it.live(
+    "the same command goes on in the folder that it has made, and leaves its finished files; then it begins anew",
+    () =>
+      Effect.gen(function* () {
+        const { files, local, notes, server } = yield* makeScene
+        const stopped = Effect.fnUntraced(function* (
+          command: ReturnType<typeof files>,
+          folder: string,
+          signal: "SIGINT" | "SIGKILL"
+        ) {
+          const child = yield* command
+          yield* reaches(() => Math.max(0, ...treeAt(folder).map((name) => sizeAt(join(folder, name)))), 40)
+          yield* child.signal(signal)
+          yield* child.exited()
+        })
+        const same = Effect.fnUntraced(function* (one: string, other: string) {
+          assert.sameMembers(readdirSync(one), ["a.txt", "b.txt", "sub", "world.zip"])
+          assert.deepStrictEqual(readdirSync(join(one, "sub")), ["c.txt"])
+          assert.strictEqual(yield* sha256(join(one, "world.zip")), yield* sha256(join(other, "world.zip")))
+        })
+        mkdirSync(local("worlds/sub"), { recursive: true })
+        for (const name of ["a.txt", "b.txt", "sub/c.txt"]) writeFileSync(local(`worlds/${name}`), name)
+        yield* makeFile(local("worlds/world.zip"), "one")
+        const ours = files("put", "-r", local("worlds"), "lobby:/new")
+        const there = join(server, "new")
+        yield* stopped(ours, server, "SIGKILL")
+        writeFileSync(local("worlds/b.txt"), "B.txt")
+        utimesSync(local("worlds/b.txt"), 1, 1)
+        yield* stopped(ours, server, "SIGINT")
+        const put = yield* ours
+        assert.strictEqual(yield* put.exited("60 seconds"), 0, put.output())
+        assert.match(
+          put.output(),
+          /^\/new\/world\.zip continues at .*\n[12] files? (?:is|are) there already\n[23] files up/m
+        )
+        assert.strictEqual(readFileSync(join(there, "b.txt"), "utf8"), "B.txt")
+        yield* same(there, local("worlds"))
+        assert.deepStrictEqual(notesIn(notes), [])
+
+        const theirs = files("get", "-r", "lobby:/new", local("copy"))
+        yield* stopped(theirs, local("copy"), "SIGKILL")
+        writeFileSync(join(there, "a.txt"), "A.txt")
+        yield* stopped(theirs, local("copy"), "SIGINT")
+        const get = yield* theirs
+        assert.strictEqual(yield* get.exited("60 seconds"), 0, get.output())
+        assert.match(
+          get.output(),
+          /^\/new\/world\.zip continues at .*\n[12] files? (?:is|are) there already\n[23] files down/m
+        )
+        assert.strictEqual(readFileSync(local("copy/a.txt"), "utf8"), "A.txt")
+        yield* same(local("copy"), there)
+        assert.deepStrictEqual(notesIn(notes), [])
+        const anew = yield* theirs
+        assert.strictEqual(yield* anew.exited("60 seconds"), 0, anew.output())
+        assert.match(anew.output(), /^4 files downloaded/)
+        yield* same(local("copy/new"), there)
       }).pipe(Effect.scoped),
     180_000
   )

@@ -49,12 +49,12 @@ for (const [name, place] of Object.entries(places)) {
         ]) {
           const { reason, state } = yield* send(scene, bytes)
           assert.strictEqual(state, "failed")
-          assert.match(reason ?? "", /^disk: .* of 3.0 MB$/)
+          assert.match(reason ?? "", /^disk: .* of 3.0 MB are free/)
         }
-        assert.match((yield* send(scene, tar)).refusal, /^507 disk: .* of 3.0 MB$/)
+        assert.match((yield* send(scene, tar)).refusal, /^507 disk: .* of 3.0 MB are free/)
         // The zip archive itself does not fit.
         const stored = zip([{ name: "big", content: big, method: 0 }])
-        assert.match((yield* send(scene, stored)).refusal, /^507 disk: .* of 3.0 MB$/)
+        assert.match((yield* send(scene, stored)).refusal, /^507 disk: .* of 3.0 MB are free/)
         assert.deepStrictEqual(below(scene.folder), before)
         assert.strictEqual((yield* send(scene, archive(member({ name: "./a", content: "a" })))).state, "done")
       }).pipe(Effect.scoped)
