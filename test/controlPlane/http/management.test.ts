@@ -21,6 +21,7 @@ layer(service(), options)("management routes", (it) => {
           delete: { paths: ["/a"] },
           mode: { paths: ["/a"], mode: "0644" },
           pack: { paths: ["/a"], to: "/a.zip" },
+          restore: { backup_id: "abcdef012345" },
           unpack: { path: "/a.zip", to: "/a" }
         }
         for (const [path, operations] of Object.entries<object>(paths)) {

@@ -66,6 +66,19 @@ const request = fc.record({
 })
 type Request = typeof request extends fc.Arbitrary<infer A> ? A : never
 
+/** A request whose file is whole, so that no seed is without one. */
+const whole: Request = {
+  kind: "create",
+  which: 0,
+  path: "/a.txt",
+  overwrite: "replace",
+  length: 5,
+  body: "whole",
+  shift: 0,
+  sum: "none",
+  headers: {}
+}
+
 const checksum = ({ body, sum }: Request) => {
   if (sum === "none") return {}
   const digest = createHash("sha1").update(sum === "right" ? body : `${body}!`)
@@ -160,7 +173,7 @@ layer(Layer.provideMerge(Far.layer, service()), options)("arbitrary requests to 
           const { dataDir } = place === "remote" ? yield* Far : api
           const { files, finish, send } = yield* makeClient(api, id)
           const seed = freshSeed()
-          yield* Effect.forEach(fc.sample(request, { numRuns: REQUESTS, seed }), send, {
+          yield* Effect.forEach([whole, ...fc.sample(request, { numRuns: REQUESTS, seed })], send, {
             discard: true
           }).pipe(Effect.catchCause((cause) => Effect.die(new Error(`seed ${seed}\n${cause}`))))
           for (const status of yield* finish) assert.strictEqual(status, 204)
