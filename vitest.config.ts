@@ -16,7 +16,7 @@ const quiet = "test/**/*.quiet.test.ts"
 
 /** Tests of `npm run test:faults` that run on PostgreSQL what other tests run on SQLite; the store's tests run on both. */
 const onPostgres = [
-  "test/controlPlane/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,management,removal,reports}.test.ts",
+  "test/controlPlane/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,nodeRequests,removal,reports}.test.ts",
   "test/controlPlane/keys/{ApiKeys,NodeKeys}.test.ts",
   "test/controlPlane/events/replayFromStore.test.ts",
   "test/controlPlane/http/{backups,events,management,nodes,servers}.test.ts",
