@@ -55,7 +55,7 @@ const live = Effect.fnUntraced(function* (api: Service, random: Random, blueprin
       api.request("PATCH", `/api/servers/${id}`, { body: { labels: { turn: "changed" } } })
     ])
   }
-  const query = random.below(2) === 0 ? "?force=true" : ""
+  const query = random.below(2) === 0 ? "?force=true&purge=true" : "?purge=true"
   yield* eventually(
     api.request("DELETE", `/api/servers/${id}${query}`),
     ({ status }) => status === 200 || status === 404

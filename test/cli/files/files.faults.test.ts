@@ -27,6 +27,9 @@ const create = (name: string, ...more: ReadonlyArray<string>) =>
     done("servers", "wait", id, "--for", "installed")
   )
 
+/** What a transfer says, but that the command of the tests has no folder for its notes. */
+const said = (text: string) => text.replace(/^a later command cannot continue: .*\n/, "")
+
 const sha256 = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex")
 
 layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files", (it) => {
@@ -44,7 +47,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
           writeFileSync(join(local, "Chat/config.yml"), "greeting: hello\n")
           writeFileSync(join(local, "run.sh"), "#!/bin/sh\n", { mode: 0o755 })
           const put = yield* run("files", "put", "-r", local, "lobby:")
-          assert.deepStrictEqual([put.code, put.stderr], [0, "3 files uploaded (2.9 MiB)\n"])
+          assert.deepStrictEqual([put.code, said(put.stderr)], [0, "3 files uploaded (2.9 MiB)\n"])
 
           const listed = cells(yield* done("files", "ls", "lobby:plugins"))
           assert.deepStrictEqual(
@@ -72,7 +75,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
           assert.deepInclude(copy, { name: "old.yml", mode: "0600" })
           const down = join(folder, "down")
           const get = yield* run("files", "get", "-r", "lobby:/plugins", down)
-          assert.deepStrictEqual([get.code, get.stderr], [0, "4 files downloaded (2.9 MiB)\n"])
+          assert.deepStrictEqual([get.code, said(get.stderr)], [0, "4 files downloaded (2.9 MiB)\n"])
           assert.strictEqual(sha256(readFileSync(join(down, "Chat.jar"))), sha256(big))
           assert.strictEqual(statSync(join(down, "run.sh")).mode & 0o777, 0o755)
           assert.isTrue(statSync(join(down, "Empty/Inner")).isDirectory())
@@ -136,7 +139,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
         yield* done("files", "mkdir", "packed:/world/region")
         assert.match(
           yield* done("files", "pack", "packed:/world", "/world.tar.gz"),
-          /^files\.pack is done: \d+ of \d+ B$|^files\.pack is done: \d+ B of \d+ B$/
+          /^files\.pack is done: 0 B$/
         )
         assert.match(yield* refused(1, "files", "pack", "packed:/world", "/world.tar.gz"), /it exists/)
         assert.match(
