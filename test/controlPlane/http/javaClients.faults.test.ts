@@ -33,7 +33,7 @@ public class Program {
     Overrides overrides = new Overrides().limits(new OverridesLimits().memoryLimit(64.0));
     CreateServer create = new CreateServer().blueprintId("kept").overrides(overrides).putLabelsItem("team", "a");
     Server server = servers.serversCreate(create, java.util.UUID.randomUUID().toString(), "wait=30", null);
-    List<Server> found = servers.serversList(List.of("status", "labels"), null, node.getId(), null, List.of("team=a"), null, 10, null);
+    List<Server> found = servers.serversList(null, List.of("status", "labels"), null, node.getId(), null, List.of("team=a"), null, 10, null);
     System.out.println(found.get(0).getId().equals(server.getId()) + " " + found.get(0).getStatus());
     servers.serversPower(server.getId(), new PowerRequest().action(PowerRequest.ActionEnum.START));
     ServerStats stats = servers.serversStats(server.getId(), null);
@@ -43,7 +43,7 @@ public class Program {
     } catch (ApiException error) {
       System.out.println(error.getCode() + " " + error.getResponseBody().contains("server not found: nope"));
     }
-    servers.serversRemove(server.getId(), true);
+    servers.serversRemove(server.getId(), true, null);
   }
 }
 `
