@@ -4,7 +4,7 @@ import { get, request, segment } from "../api/http.ts"
 import type { Operation, Right } from "../api/types.ts"
 import { bytes, count } from "../dom/format.ts"
 import { connection, onEvent } from "./live.ts"
-import { announce, failed } from "./notices.ts"
+import { announce, done, failed } from "./notices.ts"
 import { nameOf } from "./servers.ts"
 
 /** Operations that the page keeps. */
@@ -86,6 +86,23 @@ export const ended = (begun: Operation): Promise<Operation> => {
   return isUnfinished(known)
     ? new Promise((resolve) => waiting.set(begun.id, resolve))
     : Promise.resolve(known)
+}
+
+/** Says that an operation has begun, and what came of it once it has ended. */
+export const tellOperation = async (
+  begun: Operation,
+  texts: {
+    readonly begun: string
+    readonly fine: string
+    /** Follows `fine`. */
+    readonly detail?: string
+    readonly refused: string
+  }
+): Promise<void> => {
+  done(texts.begun, "Operations, at the top of the page, has its progress.")
+  const { reason = "It was cancelled.", state } = await ended(begun)
+  if (state === "done") done(texts.fine, texts.detail)
+  else failed(texts.refused, { detail: reason, hint: "" })
 }
 
 export const cancelOperation = async (operation: Operation): Promise<void> => {

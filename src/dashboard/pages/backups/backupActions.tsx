@@ -8,8 +8,8 @@ import { dateTime } from "../../dom/format.ts"
 import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { checkField, field, useForm } from "../../parts/form.tsx"
 import type { MenuItem } from "../../parts/Menu.tsx"
-import { done, failed, tell } from "../../state/notices.ts"
-import { ended } from "../../state/operations.ts"
+import { failed, tell } from "../../state/notices.ts"
+import { ended, tellOperation } from "../../state/operations.ts"
 import { storeAddress } from "../files/download.ts"
 
 /** The name of a backup for people; one without a name has its time. */
@@ -23,10 +23,12 @@ export const download = (backup: Backup): Promise<void> =>
 const verify = async (backup: Backup): Promise<void> => {
   const begun = await post<Operation>(`${pathOf(backup)}/verify`)
   if (!begun.ok) return failed(`Not checked: ${titleOf(backup)}`, begun)
-  done("The check has begun", "Operations, at the top of the page, has its progress.")
-  const { reason = "It was cancelled.", state } = await ended(begun.body)
-  if (state === "done") done(`Checked: ${titleOf(backup)}`, "Every part is as it was stored.")
-  else failed(`The check has failed: ${titleOf(backup)}`, { detail: reason, hint: "" })
+  await tellOperation(begun.body, {
+    begun: "The check has begun",
+    fine: `Checked: ${titleOf(backup)}`,
+    detail: "Every part is as it was stored.",
+    refused: `The check has failed: ${titleOf(backup)}`
+  })
 }
 
 const pin = (backup: Backup, onChanged: () => void): void =>

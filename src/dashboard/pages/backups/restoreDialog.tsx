@@ -7,8 +7,8 @@ import type { View } from "../../dom/el.ts"
 import { ago, dateTime } from "../../dom/format.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { checkField, field, linesOf, useForm } from "../../parts/form.tsx"
-import { done, failed } from "../../state/notices.ts"
-import { ended } from "../../state/operations.ts"
+import { done } from "../../state/notices.ts"
+import { tellOperation } from "../../state/operations.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { nameOf } from "../../state/servers.ts"
 
@@ -88,12 +88,14 @@ const refusalOf = (named: ReadonlyArray<string>): Reply<never> | undefined => {
   return refused(`${named.length} files and folders are named.`, `Name at most ${MOST_PATHS}.`)
 }
 
-const followed = async (begun: Operation, result: string, onChanged: () => void): Promise<void> => {
+const followed = async (begun: Operation, detail: string, onChanged: () => void): Promise<void> => {
   const name = nameOf(begun.server_id)
-  done(`The restore of ${name} has begun`, "Operations, at the top of the page, has its progress.")
-  const { reason = "It was cancelled.", state } = await ended(begun)
-  if (state === "done") done(`Restored: ${name}`, result)
-  else failed(`Not restored: ${name}, which has its old files`, { detail: reason, hint: "" })
+  await tellOperation(begun, {
+    begun: `The restore of ${name} has begun`,
+    fine: `Restored: ${name}`,
+    detail,
+    refused: `Not restored: ${name}, which has its old files`
+  })
   onChanged()
 }
 

@@ -3,8 +3,8 @@ import { useEffect, useState } from "preact/hooks"
 import { type Failure, get, getBytes, type Reply, request, segment } from "../../api/http.ts"
 import type { FileEntry, FileMatch, Operation } from "../../api/types.ts"
 import { counted } from "../../dom/format.ts"
-import { done, failed } from "../../state/notices.ts"
-import { ended } from "../../state/operations.ts"
+import { done } from "../../state/notices.ts"
+import { tellOperation } from "../../state/operations.ts"
 
 /** The largest file that the editor opens, in bytes. */
 export const LARGEST = 1024 * 1024
@@ -118,12 +118,8 @@ export const tellChange = async (
   texts: { readonly fine: string; readonly refused: string },
   onChanged: () => void
 ): Promise<void> => {
-  if (isOperation(body)) {
-    done("An operation has begun", "Operations, at the top of the page, has its progress.")
-    const { reason = "It was cancelled.", state } = await ended(body)
-    if (state === "done") done(texts.fine)
-    else failed(texts.refused, { detail: reason, hint: "" })
-  } else done(texts.fine)
+  if (isOperation(body)) await tellOperation(body, { begun: "An operation has begun", ...texts })
+  else done(texts.fine)
   onChanged()
 }
 
