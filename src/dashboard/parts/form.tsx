@@ -52,7 +52,8 @@ export const pairsText = (pairs: Readonly<Record<string, string>> = {}): string 
     .map(([name, value]) => `${name}=${value}`)
     .join("\n")
 
-export const linesOf = (text: string): ReadonlyArray<string> =>
+/** Returns the lines of a text that are not empty. */
+export const linesOf = (text = ""): ReadonlyArray<string> =>
   text
     .split("\n")
     .map((line) => line.trim())

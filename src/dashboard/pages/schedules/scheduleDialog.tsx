@@ -4,7 +4,7 @@ import type { View } from "../../dom/el.ts"
 import { counted, labelText } from "../../dom/format.ts"
 import { readStep, stepText } from "../../dom/stepText.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { bodyOf, field, type Texts, useForm } from "../../parts/form.tsx"
+import { bodyOf, field, linesOf, type Texts, useForm } from "../../parts/form.tsx"
 import { drawReply } from "../../parts/parts.tsx"
 import { done } from "../../state/notices.ts"
 import { bothTimes } from "./bothTimes.tsx"
@@ -23,7 +23,7 @@ const servers = [
 
 const steps = [
   field(
-    "pairs",
+    "lines",
     "steps",
     "Steps",
     "One a line: warn=10m,1m:say Restart in {{left}} · power=restart · command=say hi · wait=60s · wait-for=running:2m · upgrade · webhook=ID"
@@ -86,12 +86,6 @@ const fresh: Texts = {
   ...{ max_parallel: "5", stagger: "0", only_if: "running", on_failure: "stop", overlap: "skip" },
   ...{ missed: "skip", catch_up: "3600" }
 }
-
-const linesOf = (text = ""): ReadonlyArray<string> =>
-  text
-    .split("\n")
-    .map((line) => line.trim())
-    .filter((line) => line !== "")
 
 /** Returns the servers of a form; the conditions of a selector that the form does not show stay. */
 const serversOf = (texts: Texts, before: Schedule | undefined) => {

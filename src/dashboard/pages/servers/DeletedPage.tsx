@@ -9,7 +9,7 @@ import { tell } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
 
 const EVERY = 10_000
-const LIST = "/api/servers?deleted=true&include=name,labels"
+const LIST = "/api/servers?deleted=true&include=name"
 
 const Row = (server: Server, onChanged: () => void): View => {
   const { blueprint_id, deleted_at = "", id, node_name, purge_at = "" } = server
