@@ -8,12 +8,9 @@ import { command, given, switchFlag, textFlag } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
-import { watchOperation } from "../shared/operation.ts"
+import { endOf } from "../shared/operation.ts"
 import { outputFlags, printOne } from "../shared/output.ts"
-import { note } from "../shared/terminal.ts"
 import { secondsFlag } from "../shared/times.ts"
-
-export const backgroundFlag = switchFlag("background", "End once the work has begun, without waiting for it")
 
 /** Returns the backup that an operation makes. */
 const madeBy = Effect.fnUntraced(function* ({ id }: Operation, server: Server["id"]) {
@@ -47,7 +44,7 @@ export const create = command("create", {
     label: labelFlag,
     pin: switchFlag("pin", "Do not delete the backup when it expires"),
     expires: secondsFlag("expires", "Delete the backup after this time: 12h, 7d", "365d"),
-    background: backgroundFlag,
+    background: switchFlag("background", "End once the work has begun, without waiting for it"),
     ...outputFlags
   },
   *run({ background, expires, label, name, pin, server, target, ...flags }) {
@@ -58,10 +55,7 @@ export const create = command("create", {
       ...(pin ? { pinned: true } : {})
     }
     const begun = yield* ask((muster) => muster.backups.create({ params: { server: id }, payload }))
-    if (!background) {
-      yield* note(`Operation ${begun.id} does the work; \`muster operations cancel ${begun.id}\` ends it.`)
-      yield* watchOperation(begun)
-    }
+    if (!background) yield* endOf(begun)
     yield* printOne(flags, listing, yield* madeBy(begun, id))
   }
 })

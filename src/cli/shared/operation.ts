@@ -59,9 +59,15 @@ export const watchOperation = Effect.fnUntraced(
 )
 
 /** Says which operation does the work, and waits for its end. */
+export const endOf = (begun: Operation) =>
+  Effect.andThen(
+    note(`Operation ${begun.id} does the work; \`muster operations cancel ${begun.id}\` ends it.`),
+    watchOperation(begun)
+  )
+
+/** Waits as {@link endOf}, and prints the figures. */
 export const waitedFor = Effect.fnUntraced(function* (begun: Operation) {
-  yield* note(`Operation ${begun.id} does the work; \`muster operations cancel ${begun.id}\` ends it.`)
-  const end = yield* watchOperation(begun)
+  const end = yield* endOf(begun)
   const figures = progressOf(end)
   yield* Console.log(`${end.kind} is done${figures === "" ? "" : `: ${figures}`}`)
 })
