@@ -275,7 +275,7 @@ const cut = (response: HttpClientResponse.HttpClientResponse) =>
 /** The contents of an upload. A stream runs again for each attempt. */
 export type UploadBody<E> = Stream.Stream<Uint8Array, E> | Blob | Uint8Array | string
 
-export const TYPE = "application/octet-stream"
+const TYPE = "application/octet-stream"
 
 export const isBlob = (body: unknown): body is Blob => typeof Blob !== "undefined" && body instanceof Blob
 

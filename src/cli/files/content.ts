@@ -14,6 +14,7 @@ import { ask, askStream } from "../shared/musterClient.ts"
 import { isInteractive, isTerminal, note, runProgram, shown } from "../shared/terminal.ts"
 import { localName } from "./localNames.ts"
 import { nameOf, type Place, placeOf, placesOf, remoteArgument, remoteArguments } from "./remotePath.ts"
+import { cannotRead } from "./sendFile.ts"
 
 /** Writes bytes to standard output as fast as its reader takes them. */
 export const toStandardOutput = NodeSink.fromWritable({
@@ -113,8 +114,7 @@ const fetchInto = Effect.fnUntraced(function* ({ id, path }: Place, file: string
 const readLocal = (file: string) =>
   NodeStream.fromReadable<Uint8Array, CommandError>({
     evaluate: () => createReadStream(file),
-    onError: (cause) =>
-      new CommandError({ status: "failed", message: `cannot read ${file}: ${whyNoFile(cause)}` })
+    onError: cannotRead(file)
   })
 
 /** Writes the edited copy unless the file has changed since it was read. */

@@ -3,7 +3,7 @@ import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Option, Stream } from "effect"
 import { isStrong, type TransferredFile } from "../../client/transfer.ts"
-import { io, lstat } from "../../daemon/disk/fsio.ts"
+import { io, lstat, openFile } from "../../daemon/disk/fsio.ts"
 import { writeAll } from "../../daemon/disk/safePath.ts"
 import { CommandError } from "../shared/failures.ts"
 import { askStream } from "../shared/musterClient.ts"
@@ -28,14 +28,10 @@ const isOf = ({ local, size }: Note, found: Stats) =>
 /** Opens the bytes of an earlier command, or a new file. */
 const openPart = Effect.fnUntraced(function* ({ file, mode }: Part, noted: Note | undefined) {
   const { O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants
-  const opened = (flags: number) =>
-    Effect.acquireRelease(
-      io(`open ${file}`, () => fs.open(file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | flags, mode)),
-      (handle) => Effect.promise(() => handle.close())
-    )
+  const opened = (flags: number) => openFile(file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | flags, mode)
   const stats = (handle: fs.FileHandle) => io(`read ${file}`, () => handle.stat())
-  const earlier = noted === undefined ? undefined : yield* Effect.option(opened(0))
-  if (noted !== undefined && earlier !== undefined && Option.isSome(earlier)) {
+  const earlier = noted === undefined ? Option.none() : yield* Effect.option(opened(0))
+  if (noted !== undefined && Option.isSome(earlier)) {
     const found = yield* stats(earlier.value)
     // The last byte is read again: there is no range after it.
     if (isOf(noted, found)) {
