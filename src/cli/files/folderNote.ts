@@ -68,8 +68,13 @@ export const folderNoteOf = Effect.fnUntraced(function* (
       const noted = finished.get(path)
       return noted !== undefined && noted.local === local && noted.remote === remote
     },
-    finish: (file: Finished) => append(`${JSON.stringify(file)}\n`),
-    // The same command begins anew after this.
+    finish: (file: Finished) =>
+      Effect.suspend(() => {
+        // A command may send another file to the same path.
+        finished.delete(file.path)
+        return append(`${JSON.stringify(file)}\n`)
+      }),
+    // The same command begins again after this.
     remove: Effect.ignore(io(`remove ${place.file}`, () => fs.rm(place.file, { force: true })))
   }
 })

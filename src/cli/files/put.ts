@@ -16,7 +16,7 @@ import { type FolderNote, folderNoteOf } from "./folderNote.ts"
 import { within } from "./localNames.ts"
 import { makeFolder, writeToMany } from "./outcomes.ts"
 import { withProgress } from "./progress.ts"
-import { nameOf, type Place, parentOf, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
+import { nameOf, type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
 import { bytesOfFile, cannotRead, send, sendFile, sourceOf } from "./sendFile.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
 import { overwriteFlag, sendArchive } from "./unpack.ts"
@@ -154,14 +154,15 @@ const putAll = Effect.fnUntraced(function* (
     "uploaded",
     Effect.fnUntraced(function* (batch) {
       yield* note.begin(isInto, batch.say)
+      // Several files go into the target itself.
+      const sizes = yield* Effect.cached(sizesIn(target, note))
       for (const { local, stats } of found) {
         const place = { ...target, path: pathFor(local, target, isInto) }
         if (stats.isDirectory()) {
           batch.reading(local)
           yield* putFolder(Buffer.from(local), place, batch, note)
         } else {
-          const sizes = yield* sizesIn({ ...place, path: parentOf(place.path) }, note)
-          yield* putFile(place, local, { batch, note, sizes }, stats)
+          yield* putFile(place, local, { batch, note, sizes: yield* sizes }, stats)
         }
       }
     })

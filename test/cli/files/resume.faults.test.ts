@@ -269,7 +269,7 @@ describe("spec 8.7: large transfers of muster files", () => {
   )
 
   it.live(
-    "the same command goes on in the folder that it has made, and leaves its finished files; then it begins anew",
+    "the same command goes on in the folder that it has made, and leaves its finished files; then it begins again",
     () =>
       Effect.gen(function* () {
         const { files, local, notes, server } = yield* makeScene
@@ -320,10 +320,34 @@ describe("spec 8.7: large transfers of muster files", () => {
         assert.strictEqual(readFileSync(local("copy/a.txt"), "utf8"), "A.txt")
         yield* same(local("copy"), there)
         assert.deepStrictEqual(notesIn(notes), [])
-        const anew = yield* theirs
-        assert.strictEqual(yield* anew.exited("60 seconds"), 0, anew.output())
-        assert.match(anew.output(), /^4 files downloaded/)
+        const again = yield* theirs
+        assert.strictEqual(yield* again.exited("60 seconds"), 0, again.output())
+        assert.match(again.output(), /^4 files downloaded/)
         yield* same(local("copy/new"), there)
+      }).pipe(Effect.scoped),
+    180_000
+  )
+
+  it.live(
+    "the same command leaves the finished ones of several files; of two that go to one path, the last one is there",
+    () =>
+      Effect.gen(function* () {
+        const { files, local, notes, server } = yield* makeScene
+        mkdirSync(local("other"))
+        for (const name of ["a.txt", "b.txt", "other/a.txt"]) writeFileSync(local(name), name.slice(0, 5))
+        utimesSync(local("a.txt"), 1, 1)
+        yield* makeFile(local("world.zip"), "one")
+        const names = ["a.txt", "other/a.txt", "b.txt", "world.zip"].map(local)
+        const first = yield* files("put", ...names, "lobby:")
+        yield* reaches(() => Math.max(...readdirSync(server).map((name) => sizeAt(join(server, name)))), 40)
+        yield* first.signal("SIGKILL")
+        yield* first.exited()
+        const second = yield* files("put", ...names, "lobby:")
+        assert.strictEqual(yield* second.exited("60 seconds"), 0, second.output())
+        assert.match(second.output(), /^1 file is there already\n3 files uploaded/m)
+        assert.strictEqual(readFileSync(join(server, "a.txt"), "utf8"), "other")
+        assert.strictEqual(yield* sha256(join(server, "world.zip")), yield* sha256(local("world.zip")))
+        assert.deepStrictEqual(notesIn(notes), [])
       }).pipe(Effect.scoped),
     180_000
   )
