@@ -36,7 +36,7 @@ import {
 import { confirm, yesFlag } from "./shared/terminal.ts"
 import { secondsFlag } from "./shared/times.ts"
 
-/** Characters of the name of a schedule. */
+/** The most characters of the name of a schedule. */
 const LONGEST_NAME = 64
 
 const scheduleArgument = Argument.String("schedule").pipe(

@@ -229,7 +229,7 @@ class ContentsFailed extends Data.TaggedError("ContentsFailed")<{ readonly reaso
 /** The contents of an upload. */
 export type Contents = Blob | Uint8Array | string | (() => AsyncIterable<Uint8Array>)
 
-/** The contents of a resumable upload; `bytes` returns those from `start` up to, without, `end`. */
+/** The contents of a resumable upload; `bytes` returns those from `start`, inclusive, to `end`, exclusive. */
 export type ContentsInParts =
   | Blob
   | Uint8Array

@@ -9,14 +9,14 @@ import type { Calls } from "./calls.ts"
 import { isTransient, unexpected } from "./responses.ts"
 import { isBlob, refused, retries, sending, type UploadOptions } from "./transfer.ts"
 
-/** The contents of a resumable upload: any part of them can be read, and again. */
+/** The contents of a resumable upload. Each part of them can be read several times. */
 export type ResumableContents<E> =
   | Blob
   | Uint8Array
   | {
       /** Bytes. */
       readonly size: number
-      /** Returns the bytes from `start` up to, without, `end`. */
+      /** Returns the bytes from `start`, inclusive, to `end`, exclusive. */
       readonly bytes: (start: number, end: number) => Stream.Stream<Uint8Array, E>
     }
 
@@ -33,7 +33,7 @@ export interface ResumableOptions extends Pick<UploadOptions, "ifMatch" | "mode"
   readonly ifNoneMatch?: "*"
   /** The id of an unfinished upload of the same contents. If the upload is gone, another one begins. */
   readonly upload?: string
-  /** Called before the first byte, and again if the upload is lost and begins anew. An effect runs before the bytes. */
+  /** Called before the first byte, and again if the upload is lost and another one begins. An effect runs before the bytes. */
   readonly onBegin?: (upload: BegunUpload) => Effect.Effect<void> | void
   /** The time without a byte after which a connection counts as dead, for contents in a stream; default 70 s. */
   readonly silence?: Duration.Input
@@ -45,7 +45,7 @@ const ATTEMPTS = 10
 /** Bytes of one request. A proxy that gathers requests, or has a limit for them, passes such a part on. */
 const PART = 32 * 1024 * 1024
 
-/** The limit of uploads of one call: an upload that the server has lost begins anew. */
+/** The limit of uploads of one call: after an upload that the server has lost, another one begins. */
 const UPLOADS = 3
 
 const TUS = { "tus-resumable": TUS_VERSION }
@@ -137,7 +137,7 @@ const requestsOf = (
   }
 }
 
-/** Whether the offset of an upload can be read again, and the rest sent. A conflict may be another offset. */
+/** Whether the offset of an upload can be read again, and the rest sent. A conflict may mean another offset. */
 const mayContinue = (error: unknown, isAppending: boolean) =>
   isTransient(error) ||
   Predicate.isTagged(error, "Locked") ||

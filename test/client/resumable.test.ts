@@ -155,7 +155,7 @@ describe("spec 10.8: resumable uploads of the client", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("a later call continues an upload by its id; one of another size or a lost one begins anew", () =>
+  it.live("a later call continues an upload by its id; one of another size or a lost one begins again", () =>
     Effect.gen(function* () {
       const { asked, bytes, stored, uploadResumable } = yield* serviceOf()
       bytes.set("half", { size: 300_000, bytes: CONTENT.subarray(0, 150_000) })
@@ -177,7 +177,7 @@ describe("spec 10.8: resumable uploads of the client", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live("an upload that the server loses on the way begins anew, three times at most", () =>
+  it.live("after an upload that the server loses on the way, another one begins, three times at most", () =>
     Effect.gen(function* () {
       const loses: Trouble = (request, response, { bytes }) => {
         bytes.delete(request.url?.split("/").at(-1) ?? "")

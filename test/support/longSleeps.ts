@@ -1,6 +1,6 @@
 import { Clock, Duration, Effect } from "effect"
 
-/** Sleeps from this duration on wait for the test, in ms. */
+/** The shortest sleep that waits for the test, in ms. */
 const LONG = 30 * 60 * 1000
 
 /**

@@ -110,9 +110,7 @@ export const startS3Server = Effect.gen(function* () {
   return {
     access,
     output: server.output,
-    /**
-     * Whether signatures are checked. The server checks those of lists wrongly: it decodes the query before.
-     */
+    /** Turns the check of signatures on or off. The check refuses valid lists, because the server decodes their query. */
     checks: (isOn: boolean) =>
       call("s3", "/moto-api/reset-auth", { method: "POST", body: isOn ? "0" : "1000000000" }),
     /** The keys of all objects. */

@@ -21,7 +21,7 @@ const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants
 const bytesOf = (backup: Backup) =>
   askStream((muster) => Stream.unwrap(muster.backups.archive({ params: { backup: backup.id }, query: {} })))
 
-/** Passes the bytes of a backup on. @error CommandError their digest is not the one of the backup (failed) */
+/** Passes on the bytes of a backup. @error CommandError their digest is not the one of the backup (failed) */
 const checked = (backup: Backup) => {
   const hash = createHash("sha256")
   return bytesOf(backup).pipe(

@@ -5,7 +5,7 @@ import { io, lstat } from "../../daemon/disk/fsio.ts"
 import { parentOf } from "./remotePath.ts"
 import { LIFETIME, noteFileOf, writeNote } from "./unfinished.ts"
 
-/** Bytes of a note, at most: a larger one counts as none. */
+/** The most bytes of a note; a larger one is ignored. */
 const LONGEST = 256 * 1024 * 1024
 
 const PATH = 8192
@@ -19,7 +19,7 @@ const Head = Schema.Struct({
 const Finished = Schema.Struct({
   /** On the server. */
   path: Schema.String.check(Schema.isMaxLength(PATH)),
-  /** Identify the contents on the server, and those of the local file. */
+  /** The marks of the contents on the server and of the local file. */
   remote: Schema.String.check(Schema.isMaxLength(MARK)),
   local: Schema.String.check(Schema.isMaxLength(MARK))
 })
@@ -39,7 +39,7 @@ const read = Effect.fnUntraced(function* (file: string) {
   return { isInto, finished: new Map(finished.map((one) => [one.path, one])) }
 })
 
-/** The note about a transfer of folders. @param parts tell the command from every other */
+/** The note about a transfer of folders. @param parts distinguish the command from all others */
 export const folderNoteOf = Effect.fnUntraced(function* (
   direction: "get" | "put",
   parts: ReadonlyArray<string>
@@ -51,7 +51,7 @@ export const folderNoteOf = Effect.fnUntraced(function* (
   const append = (text: string) =>
     Effect.ignore(io(`write ${place.file}`, () => fs.appendFile(place.file, text, { mode: 0o600 })))
   return {
-    /** The target is what the unfinished transfer has made, and was no folder before. */
+    /** Whether the unfinished transfer has made the folder of the target. */
     isOwnTarget: earlier?.isInto === false,
     /** Notes the transfer before it makes its target. @param say prints why there can be no note */
     begin: (isInto: boolean, say: (text: string) => Effect.Effect<void>) =>

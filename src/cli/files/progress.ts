@@ -6,7 +6,7 @@ import { sizeText } from "../shared/output.ts"
 import { shortDuration } from "../shared/times.ts"
 
 export interface Snapshot {
-  /** The file that has run for the longest time. */
+  /** The file whose transfer has run for the longest time. */
   readonly name: string
   readonly files: number
   /** Bytes; `total` if it is known. */

@@ -16,7 +16,7 @@ interface Part {
   readonly file: Buffer
   /** Permissions. */
   readonly mode: number
-  /** If the download can be continued by a later command. */
+  /** Unset if no later command can continue the download. */
   readonly note: Effect.Success<ReturnType<typeof noteOf>> | undefined
 }
 

@@ -20,7 +20,7 @@ export const cannotRead = (path: string | Buffer) => (cause: unknown) =>
 const tooShort = (path: string | Buffer) =>
   new CommandError({ status: "failed", message: `${path} became shorter while it was read.` })
 
-/** Reads the bytes of a file from `start` up to, without, `end`. */
+/** Reads the bytes of a file from `start`, inclusive, to `end`, exclusive. */
 export const bytesOfFile = (
   path: string | Buffer,
   start: number,

@@ -42,7 +42,7 @@ const prune = Effect.fnUntraced(function* (folder: string) {
   }
 })
 
-/** Returns where the note about a transfer is. @param parts tell the transfer from every other on this service */
+/** Returns where the note about a transfer is. @param parts distinguish the transfer from all others of this service */
 export const noteFileOf = Effect.fnUntraced(function* (parts: ReadonlyArray<string>) {
   const { url } = yield* CommandTarget
   const folder = join(yield* configFolder, "transfers")
@@ -86,7 +86,7 @@ export const noteOf = Effect.fnUntraced(function* (
       Effect.catch(writeNote(noted, JSON.stringify(note)), ({ message }) =>
         say(`${path}: a later command cannot continue: ${message}`)
       ),
-    // A note about nothing is harmless.
+    // A note that outlives its transfer is harmless.
     remove: Effect.ignore(io(`remove ${file}`, () => fs.unlink(file)))
   }
 })

@@ -71,7 +71,7 @@ const newestOf = Effect.fnUntraced(function* (server_id: string, server: string)
   })
 })
 
-/** Returns the id of a server that may be deleted: its backups are then found by its id. */
+/** Returns the id of a server. A text that names no server is returned: it may be the id of a deleted one. */
 export const serverIdNamed = (text: string) =>
   serverNamed(text).pipe(
     Effect.map(({ id }): string => id),
@@ -81,7 +81,7 @@ export const serverIdNamed = (text: string) =>
     )
   )
 
-/** Returns the backup of an argument. Older ones than the last 100 are found by the id or within their server alone. */
+/** Returns the backup of an argument. Backups older than the last 100 are found by their id, or with their server. */
 export const backupNamed = Effect.fnUntraced(function* (text: string) {
   if (text === LATEST) return yield* wrongUsage("Name the server of the latest backup: SERVER:latest.")
   const [, server, name = text] = /^([^:]+):(.+)$/.exec(text) ?? []
@@ -98,7 +98,7 @@ export const backupNamed = Effect.fnUntraced(function* (text: string) {
   )
 })
 
-/** The same, for the commands that call a route for one backup. */
+/** Calls a route with the id of the backup that an argument means. */
 export const askFor =
   <A, E, R>(call: (backup: Backup["id"]) => Effect.Effect<A, E, R>) =>
   (text: string) =>

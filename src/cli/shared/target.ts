@@ -32,7 +32,7 @@ const OTHERS = 0o077
 
 const failed = (message: string) => new CommandError({ status: "failed", message })
 
-/** The folder of what commands keep for the user. */
+/** The folder in which commands keep files for the user. */
 export const configFolder = Config.String("XDG_CONFIG_HOME").pipe(
   Config.withDefault(""),
   Effect.orElseSucceed(() => ""),

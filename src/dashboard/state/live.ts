@@ -95,7 +95,10 @@ const apply = (event: ServerEvent): void => {
   else if (event.Topic === "status") readLater(server_id)
 }
 
-/** Whether the feed shows an event: no progress, no backup, which has its operation, and not the first start, which has its statuses. */
+/**
+ * Whether the feed shows an event. Progress is left out, and so are backups and the first start: the feed has their
+ * operations and statuses.
+ */
 const isForPeople = (event: ServerEvent): boolean =>
   event.Topic !== "backup" &&
   ((event.Topic !== "install" && event.Topic !== "operation") ||

@@ -54,7 +54,7 @@ const Progress = ({ operation_id }: Backup): View | null => {
 
 interface Shown {
   readonly server: Server | undefined
-  /** Whether the list has backups of any server, so that each row names its own. */
+  /** Whether the list has backups of any server, so that each row names its server. */
   readonly isOfAny: boolean
 }
 
@@ -141,7 +141,7 @@ const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged:
   )
 }
 
-/** Backups newest first; read again with each event of one. */
+/** Reads backups, newest first, and reads them again with each event of a backup. */
 const useBackups = (id: string | undefined) => {
   const [limit, setLimit] = useState(PAGE)
   const [tick, again] = useTick(EVERY)
@@ -161,7 +161,7 @@ const useBackups = (id: string | undefined) => {
   return { reply, all, again, more: hasMore ? () => setLimit(MOST) : undefined }
 }
 
-/** The tab *Backups* of a server; without `server`, the backups that a deleted one has left, and without `id` those of all. */
+/** The tab *Backups* of a server. Without `server`, it is of a deleted server; without `id`, of all servers. */
 export const BackupList = (props: { readonly id?: string; readonly server?: Server }): ComponentChildren => {
   const { id, server } = props
   const { again, all, more, reply } = useBackups(id)

@@ -61,7 +61,7 @@ const isFinished = ({ state }: Backup): boolean => state === "done" || state ===
 export const whyNoDownload = ({ state }: Backup): string | undefined =>
   state === "done" ? whyNot("backups") : `The backup is ${state}.`
 
-/** The actions on a backup that its row has no button for. */
+/** The actions on a backup for which its row has no button. */
 export const itemsOf = (backup: Backup, onChanged: () => void): ReadonlyArray<MenuItem> => {
   const lacks = whyNot("backups")
   const title = titleOf(backup)

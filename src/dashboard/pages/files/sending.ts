@@ -5,7 +5,7 @@ import { forget, type Remembered, readUpload, remember, remembered, tus, uploadR
 
 /** The limit of attempts in a row that bring no byte: about a minute. */
 const ATTEMPTS = 10
-/** The limit of uploads of one file: one that the service has lost begins anew. */
+/** The limit of uploads of one file: after an upload that the service has lost, another one begins. */
 const UPLOADS = 3
 
 /** A file on its way to a server. */
@@ -14,7 +14,7 @@ export interface Sent {
   readonly id: string
   readonly path: string
   readonly file: File
-  /** Whether a file at the path is replaced; otherwise it is 412. */
+  /** Whether a file at the path is replaced; otherwise the response is 412. */
   readonly replaces: boolean
   /** Bytes. */
   sent: number
@@ -36,7 +36,7 @@ interface Contents {
   readonly onSent: (bytes: number) => void
 }
 
-/** Sends a body; fetch shows no progress of one. */
+/** Sends a body with its progress, which fetch does not report. */
 const send = (method: "PATCH" | "PUT", route: string, { body, headers, onSent, signal }: Contents) =>
   new Promise<Answer>((resolve) => {
     const sending = new XMLHttpRequest()
@@ -73,7 +73,7 @@ const base64 = (text: string): string => btoa(String.fromCharCode(...new TextEnc
 
 const answerOf = (status: number, detail = ""): Answer => ({ status, detail, retryAfter: 0 })
 
-/** Begins an upload; returns why not, if so. */
+/** Begins an upload; returns it, or the answer that refuses it. */
 const begin = async ({ file, id, path, replaces }: Sent): Promise<Answer | Remembered> => {
   const metadata = { path, ...(replaces ? {} : { overwrite: "fail" }) }
   const reply = await request("POST", filesRoute(id, "/uploads"), {

@@ -102,7 +102,7 @@ export const discard = (upload: Remembered): void => {
 export const readUpload = (upload: Remembered) =>
   request<{ readonly offset: number; readonly etag?: string }>("GET", uploadRoute(upload), { headers: tus })
 
-/** Finds the uploads to a server that wait for their file; `isActive` says which do not. */
+/** Finds the uploads to a server that wait for their file: all that are not active. */
 export const findUnfinished = async (
   id: string,
   isActive: (upload: Remembered) => boolean

@@ -77,7 +77,7 @@ const useDetail = (id: string): Detail => {
 const allTabs = ["console", "files", "backups", "changes", "installation", "crashes", "events"] as const
 type Tab = (typeof allTabs)[number]
 
-/** The rights without which a key has no such tab. */
+/** The rights that a key needs for a tab. */
 const rights: Partial<Record<Tab, Right>> = { files: "browse", backups: "backups" }
 
 const tabsOfKey = (): ReadonlyArray<Tab> =>
