@@ -4,7 +4,7 @@ import { Effect, Option, Schema, Stream } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { journalTable } from "../journal/journalTable.ts"
 import { currentSchema, MIGRATIONS_TABLE, refusal, schemaVersion } from "../migrations/migrate.ts"
-import { readRows } from "../sql/rows.ts"
+import { countOf, readRows } from "../sql/rows.ts"
 
 const ROWS = 500
 
@@ -13,7 +13,6 @@ const Row = Schema.Record(Schema.String, Value)
 type Row = typeof Row.Type
 
 const readNames = readRows(Schema.Struct({ name: Schema.String }))
-const readCount = readRows(Schema.Struct({ count: Schema.Int }))
 const readData = readRows(Row)
 
 type Read<A> = Effect.Effect<A, SqlError.SqlError>
@@ -34,7 +33,7 @@ export const tableNames = (sql: SqlClient.SqlClient): Read<ReadonlyArray<string>
   )
 
 export const countRows = (sql: SqlClient.SqlClient, table: string): Read<number> =>
-  Effect.map(readCount(sql`SELECT COUNT(*) AS count FROM ${sql(table)}`), ([row]) => row?.count ?? 0)
+  countOf(sql`SELECT COUNT(*) AS count FROM ${sql(table)}`)
 
 export interface DatabaseStatus {
   /** The version is 0 if there is no schema yet. */

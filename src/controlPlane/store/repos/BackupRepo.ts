@@ -11,7 +11,7 @@ import { Labels } from "../../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../../contract/domain/Operation.ts"
 import { Overrides } from "../../../contract/domain/Overrides.ts"
 import { jsonNumber } from "../sql/dialect.ts"
-import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { BooleanColumn, countOf, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
 
 const BackupRow = Schema.Struct({
@@ -30,7 +30,6 @@ const readOne = firstRow(BackupRow)
 const readTotals = readRows(
   Schema.Struct({ blueprint_id: Schema.String, newest: Schema.String, stored_bytes: IntColumn })
 )
-const readCount = firstRow(Schema.Struct({ count: IntColumn }))
 
 /** The facts of the server for the journal, if it exists. */
 type BackedUpServer = Parameters<Transaction["Service"]["append"]>[1]
@@ -91,10 +90,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
         yield* announce(record, server)
       }),
       countOf: (server_id: ServerId) =>
-        Effect.map(
-          readCount(sql`SELECT COUNT(*) AS count FROM backups WHERE server_id = ${server_id}`),
-          Option.match({ onNone: () => 0, onSome: ({ count }) => count })
-        ),
+        countOf(sql`SELECT COUNT(*) AS count FROM backups WHERE server_id = ${server_id}`),
       /** Returns, for each blueprint with good backups, the time of the newest one and the bytes that all take. */
       byBlueprint: readTotals(
         sql`SELECT blueprint_id, MAX(created_at) AS newest,

@@ -1,9 +1,9 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { S3Settings } from "../../../contract/domain/BackupTarget.ts"
 import { TimeText } from "../../../contract/domain/nowText.ts"
 import { upsertRows } from "../sql/insertRows.ts"
-import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { countOf, firstRow, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import type { Writing } from "../sql/Transaction.ts"
 
 /** A target that a caller has defined. */
@@ -19,7 +19,6 @@ export type BackupTargetRecord = typeof BackupTargetRecord.Type
 const encode = writeRow(BackupTargetRecord)
 const readAll = readRows(BackupTargetRecord)
 const readOne = firstRow(BackupTargetRecord)
-const readCount = firstRow(Schema.Struct({ count: IntColumn }))
 
 /** Targets of backups (spec 12.6). */
 export class BackupTargetRepo extends Context.Service<BackupTargetRepo>()("muster/store/BackupTargetRepo", {
@@ -36,11 +35,7 @@ export class BackupTargetRepo extends Context.Service<BackupTargetRepo>()("muste
         yield* sql`DELETE FROM backup_targets WHERE id = ${id}`
       }),
       /** Number of backups in a target. */
-      backupsIn: (id: string) =>
-        Effect.map(
-          readCount(sql`SELECT COUNT(*) AS count FROM backups WHERE target = ${id}`),
-          Option.match({ onNone: () => 0, onSome: ({ count }) => count })
-        )
+      backupsIn: (id: string) => countOf(sql`SELECT COUNT(*) AS count FROM backups WHERE target = ${id}`)
     }
   })
 }) {

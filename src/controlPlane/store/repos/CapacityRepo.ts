@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import type { NodeId } from "../../../contract/domain/Id.ts"
 import { Capacity, RuntimeKind } from "../../../contract/domain/Node.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
-import { BooleanColumn, firstRow, IntColumn, JsonColumn } from "../sql/rows.ts"
+import { BooleanColumn, firstRow, hasRows, IntColumn, JsonColumn } from "../sql/rows.ts"
 import type { Write } from "../sql/Transaction.ts"
 
 const Room = Schema.Struct({
@@ -37,7 +37,7 @@ export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/
         inSpan("CapacityRepo.of")
       ),
     isConnected: (node_id: NodeId): Write<boolean> =>
-      Effect.map(sql`SELECT id FROM nodes WHERE id = ${node_id} AND connected = 1`, (rows) => rows.length > 0)
+      hasRows(sql`SELECT id FROM nodes WHERE id = ${node_id} AND connected = 1`)
   }))
 }) {
   static readonly layer = Layer.effect(CapacityRepo, CapacityRepo.make)

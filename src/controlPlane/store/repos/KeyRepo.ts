@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { NodeId } from "../../../contract/domain/Id.ts"
 import { KeyGrant, keyGrantFields } from "../../../contract/domain/Key.ts"
-import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { firstRow, hasRows, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged, type Read, type Writing } from "../sql/Transaction.ts"
 
 /** The record of an API key: the SHA-256 in hex, never the key. Times RFC 3339 UTC. */
@@ -104,8 +104,7 @@ export class KeyRepo extends Context.Service<KeyRepo>()("muster/store/KeyRepo", 
         ),
       nodeOf,
       /** Whether there is a record of the node. */
-      isKnown: (node_id: NodeId) =>
-        Effect.map(sql`SELECT id FROM nodes WHERE id = ${node_id}`, (rows) => rows.length > 0),
+      isKnown: (node_id: NodeId) => hasRows(sql`SELECT id FROM nodes WHERE id = ${node_id}`),
       bindingsOf: (node_id: NodeId) =>
         readBindings(sql`${selectBindings} WHERE node_id = ${node_id} ORDER BY id`),
       bindings: readBindings(sql`${selectBindings} WHERE node_id IS NOT NULL ORDER BY id`)

@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { type Quota, QuotaLimits, QuotaName, type QuotaUse } from "../../../contract/domain/Quota.ts"
 import { upsertRows } from "../sql/insertRows.ts"
-import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { firstRow, hasRows, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { keysChanged, type Writing } from "../sql/Transaction.ts"
 
 export const QuotaRecord = Schema.Struct({
@@ -86,10 +86,7 @@ export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaR
       counts: ({ key_id: own, name }: Quota, key_id: string | undefined) =>
         name === undefined || key_id === undefined
           ? Effect.succeed(key_id !== undefined && key_id === own)
-          : Effect.map(
-              sql`SELECT id FROM api_keys WHERE id = ${key_id} AND quota = ${name}`,
-              (rows) => rows.length > 0
-            )
+          : hasRows(sql`SELECT id FROM api_keys WHERE id = ${key_id} AND quota = ${name}`)
     }
   })
 }) {

@@ -17,6 +17,7 @@ import {
   BooleanColumn,
   byIds,
   CHUNK,
+  countOf,
   firstRow,
   IntColumn,
   JsonColumn,
@@ -55,7 +56,6 @@ const readBusy = readRows(
 const readFailures = readRows(RolloutFailure)
 const readDefinition = firstRow(Schema.Struct({ definition: JsonColumn(ServerDefinition) }))
 const readCounts = readRows(Schema.Struct({ phase: RolloutPhase, servers: IntColumn }))
-const readCount = readRows(Schema.Struct({ count: IntColumn }))
 const readRowCounts = readRows(Schema.Struct({ servers: IntColumn, definitions: IntColumn }))
 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
@@ -200,8 +200,7 @@ const rolloutServersTable = (sql: SqlClient.SqlClient) => ({
     const first = yield* readFailures(
       sql`SELECT server_id, reason ${failed} ORDER BY position LIMIT ${FAILURES}`
     )
-    const [all] = yield* readCount(sql`SELECT COUNT(*) AS count ${failed}`)
-    return { first, total: all?.count ?? first.length }
+    return { first, total: yield* countOf(sql`SELECT COUNT(*) AS count ${failed}`) }
   }),
   /** The rollouts that are not over and have one of these servers. */
   busy: Effect.fn("RolloutRepo.busy")((ids: ReadonlyArray<ServerId>) =>

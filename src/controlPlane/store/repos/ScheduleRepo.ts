@@ -9,7 +9,16 @@ import {
   ScheduleSettings
 } from "../../../contract/domain/Schedule.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { BooleanColumn, CHUNK, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import {
+  BooleanColumn,
+  CHUNK,
+  countOf,
+  firstRow,
+  IntColumn,
+  JsonColumn,
+  readRows,
+  writeRow
+} from "../sql/rows.ts"
 import { allOf, changes, Transaction, type Writing } from "../sql/Transaction.ts"
 
 const ScheduleRow = Schema.Struct({
@@ -34,7 +43,6 @@ const readSchedule = firstRow(ScheduleRow)
 const readRuns = readRows(RunRow)
 const readRun = firstRow(RunRow)
 const readServers = readRows(ServerRow)
-const readCount = firstRow(Schema.Struct({ count: IntColumn }))
 
 type Page = { readonly limit: number; readonly after?: string }
 
@@ -75,13 +83,10 @@ const scheduleTable = (sql: SqlClient.SqlClient) => ({
   }),
   /** The number of all schedules, or of those of one server. */
   count: (server_id?: ServerId) =>
-    Effect.map(
-      readCount(
-        server_id === undefined
-          ? sql`SELECT COUNT(*) AS count FROM schedules`
-          : sql`SELECT COUNT(*) AS count FROM schedules WHERE server_id = ${server_id}`
-      ),
-      Option.match({ onNone: () => 0, onSome: ({ count }) => count })
+    countOf(
+      server_id === undefined
+        ? sql`SELECT COUNT(*) AS count FROM schedules`
+        : sql`SELECT COUNT(*) AS count FROM schedules WHERE server_id = ${server_id}`
     ),
   /** Enabled schedules whose next time has come, oldest first. */
   due: (now: string, limit: number) =>

@@ -6,7 +6,7 @@ import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
 import { insertRows } from "../sql/insertRows.ts"
-import { byIds, IntColumn, readRows, readServerIds } from "../sql/rows.ts"
+import { byIds, hasRows, IntColumn, readRows, readServerIds } from "../sql/rows.ts"
 import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
 import {
@@ -204,16 +204,12 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
         write(sql`UPDATE removals SET keeps = ${keeps ? 1 : 0} WHERE server_id = ${id}`),
       /** Whether a removal that has begun keeps the files. */
       keeps: (id: ServerId) =>
-        Effect.map(
-          sql`SELECT server_id FROM removals WHERE server_id = ${id} AND keeps = 1`,
-          (rows) => rows.length > 0
-        ),
+        hasRows(sql`SELECT server_id FROM removals WHERE server_id = ${id} AND keeps = 1`),
       /** Whether a server was ever up. */
-      hasRun: (id: ServerId) =>
-        Effect.map(sql`SELECT id FROM servers WHERE id = ${id} AND has_run = 1`, (rows) => rows.length > 0),
+      hasRun: (id: ServerId) => hasRows(sql`SELECT id FROM servers WHERE id = ${id} AND has_run = 1`),
       setHasRun: (id: ServerId) => write(sql`UPDATE servers SET has_run = 1 WHERE id = ${id}`),
       isRemoving: (id: ServerId): Write<boolean> =>
-        Effect.map(sql`SELECT server_id FROM removals WHERE server_id = ${id}`, (rows) => rows.length > 0),
+        hasRows(sql`SELECT server_id FROM removals WHERE server_id = ${id}`),
       removing: removals.all,
       /** Records whether the node must be asked for a server; false if there is no such record. */
       setSuspected: suspects.set,

@@ -3,13 +3,12 @@ import { SqlClient, type Statement } from "effect/sql"
 import { ServerId } from "../../../contract/domain/Id.ts"
 import { databaseMillis } from "../sql/dialect.ts"
 import { insertRows, upsertRows } from "../sql/insertRows.ts"
-import { firstRow, IntColumn } from "../sql/rows.ts"
+import { countOf, firstRow } from "../sql/rows.ts"
 import { type Writing, write } from "../sql/Transaction.ts"
 
 const TABLE = "sftp_host_key"
 
 const readKey = firstRow(Schema.Struct({ sealed: Schema.String }))
-const readCount = firstRow(Schema.Struct({ count: IntColumn }))
 
 const SftpHolder = Schema.Struct({ key_id: Schema.String, server_id: ServerId })
 /** The key that asked for a password, and the server whose files the password opens. */
@@ -27,10 +26,7 @@ export interface PasswordLimits {
 export class SftpRepo extends Context.Service<SftpRepo>()("muster/store/SftpRepo", {
   make: Effect.map(SqlClient.SqlClient, (sql) => {
     const count = (condition: Statement.Fragment) =>
-      Effect.map(
-        readCount(sql`SELECT COUNT(*) AS count FROM sftp_logins WHERE ${condition}`),
-        Option.match({ onNone: () => 0, onSome: (row) => row.count })
-      )
+      countOf(sql`SELECT COUNT(*) AS count FROM sftp_logins WHERE ${condition}`)
     const prune = (now: number) => sql`DELETE FROM sftp_logins WHERE expires_at <= ${now}`
     return {
       hostKey: Effect.map(

@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { KeyScope } from "../../../contract/domain/Key.ts"
 import { databaseMillis } from "../sql/dialect.ts"
-import { firstRow, IntColumn } from "../sql/rows.ts"
+import { countOf, firstRow, IntColumn } from "../sql/rows.ts"
 import { Transaction, type Writing, write } from "../sql/Transaction.ts"
 
 /** Expired tickets that one insertion removes: more than are added, and few enough to be quick. */
@@ -30,7 +30,6 @@ export interface TicketStream {
   readonly cursor: number | undefined
 }
 
-const readCount = firstRow(Schema.Struct({ count: IntColumn }))
 const readHolder = firstRow(Schema.Struct({ key_id: Schema.String, name: Schema.String, scope: KeyScope }))
 const readOpened = firstRow(Schema.Struct({ times_opened: IntColumn }))
 
@@ -40,10 +39,7 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
     const sql = yield* SqlClient.SqlClient
 
     const count = (rows: Statement.Fragment) =>
-      Effect.map(
-        readCount(sql`SELECT COUNT(*) AS count FROM (${rows}) AS counted`),
-        Option.match({ onNone: () => 0, onSome: (row) => row.count })
-      )
+      countOf(sql`SELECT COUNT(*) AS count FROM (${rows}) AS counted`)
 
     /** A ticket that is not expired and whose key is valid. The outside key has no record. */
     const isValid = (now: number) =>

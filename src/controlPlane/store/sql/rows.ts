@@ -32,6 +32,16 @@ export const firstRow = <A, I>(row: Schema.Codec<A, I>) => {
     Effect.map(read(query), (rows) => Option.fromUndefinedOr(rows[0]))
 }
 
+const readCount = readRows(Schema.Struct({ count: IntColumn }))
+
+/** Returns the `count` of the only row of `query`. */
+export const countOf = (query: Read<ReadonlyArray<unknown>>): Read<number> =>
+  Effect.map(readCount(query), ([row]) => row?.count ?? 0)
+
+/** Whether `query` returns a row. */
+export const hasRows = (query: Read<ReadonlyArray<unknown>>): Read<boolean> =>
+  Effect.map(query, (rows) => rows.length > 0)
+
 const readServerIdRows = readRows(Schema.Struct({ server_id: ServerId }))
 
 /** Returns the column `server_id` of the rows of `query`. */
