@@ -3,6 +3,7 @@ import { SqlClient } from "effect/sql"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { diskLimitBytes } from "../../../contract/domain/Limits.ts"
 import { reservedLimits, ServerRecord } from "../../../contract/domain/Server.ts"
+import { upsertRows } from "../sql/insertRows.ts"
 import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { allOf, changes, type Writing } from "../sql/Transaction.ts"
 
@@ -54,8 +55,7 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
           deleted_at: now,
           purge_at: now + keep
         })
-        yield* sql`DELETE FROM kept_servers WHERE id = ${id}`
-        yield* sql`INSERT INTO kept_servers ${sql.insert(row)}`
+        yield* upsertRows(sql, "kept_servers", "id", [row])
       }),
       /** Returns some, newest deletion first, after the one with an id; nothing if there is none with it. */
       page: Effect.fnUntraced(function* (limit: number, after?: string) {
