@@ -6,8 +6,6 @@ import { Context, Effect, Layer, Option, type Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, NotFound, Unavailable } from "../../contract/domain/errors.ts"
-import { serverId } from "../../contract/domain/Id.ts"
-import { idBytes } from "../../contract/domain/idBytes.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
@@ -25,7 +23,7 @@ import { operationsOf, requireRight } from "../http/rights.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { busy } from "../servers/state/conflicts.ts"
-import { type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
+import { newOperation, type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
 import { Store, type Transaction } from "../store/Store.ts"
 
 /** Unfinished operations of one server, and of all. */
@@ -105,20 +103,9 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       request: Schema.Json,
       { alongside = () => Effect.void, state = "queued" }: BeginOptions = {}
     ) {
-      const caller = yield* CurrentPrincipal
-      const record: OperationRecord = {
-        id: serverId(idBytes(16)),
-        kind,
-        server_id: server.id,
-        state,
-        request,
-        progress: null,
-        reason: null,
-        cancelling: null,
-        created_by: caller?.key_id ?? null,
-        created_at: yield* nowText,
-        finished_at: null
-      }
+      const created_by = (yield* CurrentPrincipal)?.key_id ?? null
+      const created_at = yield* nowText
+      const record = newOperation({ kind, server_id: server.id, request, created_by, created_at }, state)
       const insert = Effect.gen(function* () {
         const { own, total } = yield* repo.counts(server.id)
         if (own >= MOST_OF_SERVER) return yield* tooMany(server, own)

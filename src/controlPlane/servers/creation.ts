@@ -201,11 +201,7 @@ const makeCreateNew = Effect.gen(function* () {
         restore:
           request.from_backup === undefined
             ? undefined
-            : restoreOf(id, request.from_backup, {
-                created_at,
-                created_by: caller?.key_id ?? null,
-                start: request.start
-              })
+            : restoreOf(record, request.from_backup, request.start)
       }).pipe(
         (write) => index.creating(record, write),
         inSpan("commit"),

@@ -1,13 +1,13 @@
 import { Effect, Option } from "effect"
 import type { RestoreWork } from "../../contract/domain/Backup.ts"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
-import { type ServerId, serverId } from "../../contract/domain/Id.ts"
-import { idBytes } from "../../contract/domain/idBytes.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { currentRestriction } from "../http/Principal.ts"
 import { checkRightFor } from "../http/rights.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
+import { newOperation } from "../store/repos/OperationRepo.ts"
 import { Store } from "../store/Store.ts"
 import type { CreateRequest } from "./creation.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
@@ -48,31 +48,18 @@ export const makeFromBackup = Effect.gen(function* () {
   })
 })
 
-interface Begin {
-  readonly created_at: string
-  /** Id of the key that creates the server. */
-  readonly created_by: string | null
-  readonly start: boolean
-}
-
-/** Returns the operation that restores the backup once the server is installed, and then starts it. */
+/** Returns the operation that restores the backup of a creation once the server is installed, and then starts it. */
 export const restoreOf = (
-  server_id: ServerId,
+  { created_at, created_by, id }: ServerRecord,
   backup_id: string,
-  { created_at, created_by, start }: Begin
+  start: boolean
 ): OperationRecord => {
   const request: RestoreWork = { backup_id, safety: null, start }
-  return {
-    id: serverId(idBytes(16)),
+  return newOperation({
     kind: "backup.restore",
-    server_id,
-    state: "queued",
+    server_id: id,
     request,
-    progress: null,
-    reason: null,
-    cancelling: null,
-    created_by,
-    created_at,
-    finished_at: null
-  }
+    created_by: created_by ?? null,
+    created_at
+  })
 }

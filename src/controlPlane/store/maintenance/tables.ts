@@ -5,6 +5,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { journalTable } from "../journal/journalTable.ts"
 import { currentSchema, MIGRATIONS_TABLE, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { countOf, readRows } from "../sql/rows.ts"
+import type { Read } from "../sql/Transaction.ts"
 
 const ROWS = 500
 
@@ -14,8 +15,6 @@ type Row = typeof Row.Type
 
 const readNames = readRows(Schema.Struct({ name: Schema.String }))
 const readData = readRows(Row)
-
-type Read<A> = Effect.Effect<A, SqlError.SqlError>
 
 /** Returns the names of an installation's tables in the order of their creation: after those that they refer to. */
 export const tableNames = (sql: SqlClient.SqlClient): Read<ReadonlyArray<string>> =>

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
-import type { ServerId } from "../../../contract/domain/Id.ts"
+import { type ServerId, serverId } from "../../../contract/domain/Id.ts"
+import { idBytes } from "../../../contract/domain/idBytes.ts"
 import {
   type EndState,
   isExclusive,
@@ -42,6 +43,16 @@ export interface OperationPage {
   readonly after?: string
   readonly limit: number
 }
+
+type Begun = Pick<OperationRecord, "created_at" | "created_by" | "kind" | "request" | "server_id">
+
+/** Returns the record of an operation that begins, with a new id. */
+export const newOperation = (begun: Begun, state: "queued" | "running" = "queued"): OperationRecord => ({
+  id: serverId(idBytes(16)),
+  state,
+  ...{ progress: null, reason: null, cancelling: null, finished_at: null },
+  ...begun
+})
 
 /** Operations (spec 11). Each change of a state is a journal entry of the same write. */
 export class OperationRepo extends Context.Service<OperationRepo>()("muster/store/OperationRepo", {
