@@ -1,5 +1,5 @@
 /** Deleted servers whose files their nodes keep (spec 3.19): listed, given back, or purged before their time. */
-import { Context, Effect, Exit, Layer, Option } from "effect"
+import { Context, Effect, Layer, Option } from "effect"
 import { describeAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { NotFound, Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
@@ -26,7 +26,7 @@ import { ServerIndex } from "../list/ServerIndex.ts"
 import { type Include, includeOf, summaryOf } from "../list/summary.ts"
 import { creationRefusal } from "../state/callerLimits.ts"
 import { append, makeMigrationRecords } from "../state/migrationRecords.ts"
-import { isUnknownToNode, makeNodeErrors, type NodeCallError } from "../state/nodeCalls.ts"
+import { creationOf, isUnknownToNode, makeNodeErrors, type NodeCallError } from "../state/nodeCalls.ts"
 import { makeQuotaUsage } from "../state/quotaRules.ts"
 import { ServerLocks } from "../state/ServerLocks.ts"
 
@@ -159,16 +159,8 @@ const makeUndelete = Effect.gen(function* () {
     const { allocations, created_at, definition, id, last_sequence, node_id, redefinition } = record
     const daemon = yield* daemons.of(node_id)
     // Deleted by force, the server may still be up there.
-    yield* daemon.remove(id, { kept: true })
-    return yield* daemon.create({
-      id,
-      definition,
-      allocations,
-      last_sequence,
-      created_at,
-      restore: true,
-      ...(redefinition === undefined ? {} : { defined_at: redefinition.defined_at })
-    })
+    yield* daemon.remove(record.id, { kept: true })
+    return yield* daemon.create({ ...creationOf(record), restore: true })
   })
 
   const refused = (record: ServerRecord, error: DaemonError): Effect.Effect<never, NodeCallError> =>
@@ -196,10 +188,9 @@ const makeUndelete = Effect.gen(function* () {
       if (reason !== undefined) yield* keepAgain(record)
       return { reason, record }
     }).pipe(
-      Effect.onExit((exit) => {
-        if (Exit.isSuccess(exit) && exit.value.reason === undefined) return Effect.void
-        return index.get(id) === undefined ? balancer.release(id) : Effect.void
-      })
+      Effect.ensuring(
+        Effect.suspend(() => (index.get(id) === undefined ? balancer.release(id) : Effect.void))
+      )
     )
   }, Effect.uninterruptible)
 

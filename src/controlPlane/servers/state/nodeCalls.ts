@@ -10,7 +10,7 @@ import {
 } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { isUnderway } from "../../../contract/domain/Migration.ts"
-import type { DaemonServer } from "../../../contract/domain/NodeMessages.ts"
+import type { DaemonServer, ServerSpec } from "../../../contract/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import type { Daemon, DaemonError, DaemonRefused } from "../../../contract/nodeApi/Daemon.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
@@ -29,6 +29,13 @@ interface Delivery {
   readonly isTaken: boolean
 }
 
+/** Returns what a node needs to make a server. */
+export const creationOf = (record: ServerRecord) => {
+  const { allocations, created_at, definition, id, last_sequence, redefinition } = record
+  const defined = redefinition === undefined ? {} : { defined_at: redefinition.defined_at }
+  return { id, definition, allocations, last_sequence, created_at, ...defined } satisfies ServerSpec
+}
+
 /** Sends a server's definition to its node, unless the record is gone or on another node. */
 export const makeDeliver = Effect.gen(function* () {
   const daemons = yield* DaemonClient
@@ -38,20 +45,15 @@ export const makeDeliver = Effect.gen(function* () {
   return Effect.fnUntraced(function* (
     record: ServerRecord
   ): Effect.fn.Return<Delivery | undefined, DaemonError | Unavailable> {
-    const { allocations, created_at, definition, id, node_id, redefinition, run } = record
+    const { id, node_id, redefinition, run } = record
     const sequence = yield* lifecycle.sequence(node_id, id)
     if (sequence === undefined) return undefined
     const migration = index.migrationOf(id)
     const daemon = yield* daemons.of(node_id)
     const view = yield* daemon.create({
-      id,
-      definition,
-      allocations,
-      last_sequence: sequence,
-      created_at,
+      ...creationOf({ ...record, last_sequence: sequence }),
       ...(run?.stopped_by === undefined ? {} : { stopped_by: run.stopped_by }),
       ...(migration?.phase === "arriving" ? { arrival: migration.arrival } : {}),
-      ...(redefinition === undefined ? {} : { defined_at: redefinition.defined_at }),
       ...(redefinition?.reinstall === true ? { reinstall: true } : {})
     })
     if (redefinition?.delivered === false) yield* lifecycle.delivered(id, redefinition.defined_at)
