@@ -26,7 +26,7 @@ import { LimitReached } from "../http/rateLimit.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { Operations } from "../operations/Operations.ts"
-import { unknownAfter } from "../servers/list/listQuery.ts"
+import { wantedPage } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { wrongStatus } from "../servers/state/conflicts.ts"
 import { makeNodeCalls } from "../servers/state/nodeCalls.ts"
@@ -104,26 +104,16 @@ const makeReads = Effect.gen(function* () {
   })
 
   const list = Effect.fn("Backups.list")(function* (
-    { after, limit, ...page }: BackupPage,
+    query: BackupPage,
     conditions: ReadonlyArray<LabelCondition>
   ) {
     const { sees, seesAll } = yield* visibility
-    const isWanted = (record: BackupRecord) =>
-      sees(record) && conditions.every((condition) => meets(record.labels, condition))
-    const rows = seesAll && conditions.length === 0 ? limit + 1 : ROWS
-    const found: Array<BackupRecord> = []
-    let last = after
-    while (found.length <= limit) {
-      const some = yield* store.read(
-        repo.list({ ...page, limit: rows, ...(last === undefined ? {} : { after: last }) })
-      )
-      if (some === undefined && last === after) return yield* unknownAfter("backup", after)
-      found.push(...(some ?? []).filter(isWanted))
-      last = some?.at(-1)?.id
-      if (some === undefined || some.length < rows) break
-    }
-    const records = found.slice(0, limit)
-    return { records, next: found.length > limit ? records.at(-1)?.id : undefined }
+    const rows = seesAll && conditions.length === 0 ? query.limit + 1 : ROWS
+    return yield* wantedPage(
+      { ...query, noun: "backup", rows },
+      (page) => store.read(repo.list({ ...query, ...page })),
+      (record) => sees(record) && conditions.every((condition) => meets(record.labels, condition))
+    )
   })
 
   /** Returns the backups of a server, also of a deleted one. @error NotFound it is unknown and has none */

@@ -20,7 +20,7 @@ import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
 import { operationsOf, requireRight } from "../http/rights.ts"
-import { unknownAfter } from "../servers/list/listQuery.ts"
+import { wantedPage } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { busy } from "../servers/state/conflicts.ts"
 import { newOperation, type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
@@ -121,23 +121,14 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       return record
     })
 
-    const list = Effect.fn("Operations.list")(function* ({ after, limit, ...query }: OperationPage) {
+    const list = Effect.fn("Operations.list")(function* (query: OperationPage) {
       const { sees, seesAll, selected } = yield* visibility
-      const page = { ...query, ...selected }
-      const rows = seesAll ? limit + 1 : ROWS
-      const found: Array<OperationRecord> = []
-      let last = after
-      while (found.length <= limit) {
-        const some = yield* store.read(
-          repo.list({ ...page, limit: rows, ...(last === undefined ? {} : { after: last }) })
-        )
-        if (some === undefined && last === after) return yield* unknownAfter("operation", after)
-        found.push(...(some ?? []).filter(sees))
-        last = some?.at(-1)?.id
-        if (some === undefined || some.length < rows) break
-      }
-      const records = found.slice(0, limit)
-      return { records, next: found.length > limit ? records.at(-1)?.id : undefined }
+      const rows = seesAll ? query.limit + 1 : ROWS
+      return yield* wantedPage(
+        { ...query, noun: "operation", rows },
+        (page) => store.read(repo.list({ ...query, ...selected, ...page })),
+        sees
+      )
     })
 
     const cancel = Effect.fn("Operations.cancel")(function* (id: string) {

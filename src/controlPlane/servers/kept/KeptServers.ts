@@ -21,7 +21,7 @@ import { type KeptServer, KeptServerRepo } from "../../store/repos/KeptServerRep
 import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { type ListRequest, matches, unknownAfter } from "../list/listQuery.ts"
+import { type ListRequest, matches, wantedPage } from "../list/listQuery.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
 import { type Include, includeOf, summaryOf } from "../list/summary.ts"
 import { creationRefusal } from "../state/callerLimits.ts"
@@ -60,27 +60,22 @@ const makeReads = Effect.gen(function* () {
   })
 
   const list = Effect.fn("KeptServers.list")(function* (
-    { after, filter, limit = MOST_LISTED }: ListRequest,
+    { filter, limit = MOST_LISTED, ...query }: ListRequest,
     include: Include
   ) {
     const within = yield* currentRestriction
-    const found: Array<KeptServer> = []
-    let last = after
-    while (found.length <= limit) {
-      const some = yield* store.read(kept.page(ROWS, last))
-      if (some === undefined && last === after) return yield* unknownAfter("deleted server", after)
-      found.push(...(some ?? []).filter(({ record }) => matches({ ...filter, within }, asDeleted(record))))
-      last = some?.at(-1)?.id
-      if (some === undefined || some.length < ROWS) break
-    }
-    const page = found.slice(0, limit)
+    const { next, records } = yield* wantedPage(
+      { ...query, limit, noun: "deleted server", rows: ROWS },
+      (page) => store.read(kept.page(page.limit, page.after)),
+      ({ record }) => matches({ ...filter, within }, asDeleted(record))
+    )
     return {
-      servers: page.map(({ deleted_at, node_id, purge_at, record }) => ({
+      servers: records.map(({ deleted_at, node_id, purge_at, record }) => ({
         ...summaryOf(asDeleted(record), registry.nameOf(node_id), include),
         deleted_at: new Date(deleted_at).toISOString(),
         purge_at: new Date(purge_at).toISOString()
       })),
-      next: found.length > limit ? page.at(-1)?.id : undefined
+      next
     }
   })
 
@@ -156,8 +151,7 @@ const makeUndelete = Effect.gen(function* () {
 
   /** Makes the node give the files back with the ports of a record. A 404 of the node ends the kept server. */
   const restore = Effect.fnUntraced(function* (record: ServerRecord) {
-    const { allocations, created_at, definition, id, last_sequence, node_id, redefinition } = record
-    const daemon = yield* daemons.of(node_id)
+    const daemon = yield* daemons.of(record.node_id)
     // Deleted by force, the server may still be up there.
     yield* daemon.remove(record.id, { kept: true })
     return yield* daemon.create({ ...creationOf(record), restore: true })

@@ -55,6 +55,33 @@ export const unknownAfter = (kind: string, id: string | undefined) =>
     hint: "Begin with the first page again: leave `after` out."
   })
 
+interface RowPage {
+  readonly after?: string
+  readonly limit: number
+}
+
+/**
+ * Returns a page of the rows that are wanted, which are read `rows` at a time. `next` is its last id, if more follow.
+ * @error InvalidRequest no row has the id `after`
+ */
+export const wantedPage = Effect.fnUntraced(function* <A extends { readonly id: string }, E, R>(
+  { after, limit, noun, rows }: RowPage & { readonly noun: string; readonly rows: number },
+  read: (page: RowPage) => Effect.Effect<ReadonlyArray<A> | undefined, E, R>,
+  isWanted: (row: A) => boolean
+) {
+  const found: Array<A> = []
+  let last = after
+  while (found.length <= limit) {
+    const some = yield* read({ limit: rows, ...(last === undefined ? {} : { after: last }) })
+    if (some === undefined && last === after) return yield* unknownAfter(noun, after)
+    found.push(...(some ?? []).filter(isWanted))
+    last = some?.at(-1)?.id
+    if (some === undefined || some.length < rows) break
+  }
+  const records = found.slice(0, limit)
+  return { records, next: found.length > limit ? records.at(-1)?.id : undefined }
+})
+
 /** Returns a page of lines, whose pages count from the oldest, as if page 1 were the newest. */
 export const newestLines = Effect.fnUntraced(function* <E>(
   read: (at: LinesRequest) => Effect.Effect<Page<string>, E>,
