@@ -8,7 +8,6 @@ import { labelCondition } from "../../contract/domain/Labels.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { attachment, OCTETS } from "../files/ranges.ts"
-import { limitResponse } from "../http/rateLimit.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { respondWithFields } from "../servers/listHttp.ts"
@@ -53,18 +52,10 @@ export const BackupsHandlers = handlersOf(
       HttpServerResponse.jsonUnsafe(records.map(shownBackup), { headers: linkOf(url, next) })
 
     return handlers.handleAll({
-      create: Effect.fnUntraced(
-        function* ({ headers, params, payload }) {
-          return yield* accepted(yield* backups.create(params.server, payload), headers.prefer)
-        },
-        Effect.catchTag("LimitReached", limitResponse)
-      ),
-      restore: Effect.fnUntraced(
-        function* ({ headers, params, payload }) {
-          return yield* accepted(yield* restores.restore(params.server, payload), headers.prefer)
-        },
-        Effect.catchTag("LimitReached", limitResponse)
-      ),
+      create: ({ headers: { prefer }, params, payload }) =>
+        accepted(backups.create(params.server, payload), prefer),
+      restore: ({ headers: { prefer }, params, payload }) =>
+        accepted(restores.restore(params.server, payload), prefer),
       createMany: ({ payload: { selector, ...request } }) =>
         Effect.flatMap(
           bulk(selector, (id) =>
@@ -105,13 +96,10 @@ export const BackupsHandlers = handlersOf(
           headers: { "content-disposition": attachment(`${record.server_id}-${record.id}.tar.zst`) }
         })
       }),
-      verify: Effect.fnUntraced(
-        function* ({ headers, params }) {
-          yield* describeAudit({ id: params.backup })
-          return yield* accepted(yield* backups.verify(params.backup), headers.prefer)
-        },
-        Effect.catchTag("LimitReached", limitResponse)
-      )
+      verify: Effect.fnUntraced(function* ({ headers: { prefer }, params }) {
+        yield* describeAudit({ id: params.backup })
+        return yield* accepted(backups.verify(params.backup), prefer)
+      })
     })
   })
 )

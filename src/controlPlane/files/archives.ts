@@ -7,7 +7,6 @@ import type { ArchiveFormat } from "../../contract/domain/Files.ts"
 import type { Overwrite, UnpackTask } from "../../contract/domain/FileTask.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
-import { limitResponse } from "../http/rateLimit.ts"
 import { requirePath } from "../http/rights.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { Operations } from "../operations/Operations.ts"
@@ -62,50 +61,50 @@ export const makeUnpacking = Effect.fnUntraced(function* ({ on, recordOf }: Node
   const operations = yield* Operations
 
   /** Begins to unpack an archive that lies on the server. */
-  const unpack = Effect.fn("files.unpack")(
-    function* (id: ServerId, { overwrite = "fail", path, to }: Unpack, prefer: string | undefined) {
-      yield* requirePath(path)
-      yield* requirePath(to)
-      yield* describeAudit({ paths: [path, to] })
-      const { entry } = yield* on(id, (files) => files.stat(id, path))
-      if (entry.type !== "file") {
-        return yield* new Conflict({
-          detail: `${path} is no file, but a ${entry.type}`,
-          hint: "Name an archive: zip, tar, tar.gz or tar.zst."
-        })
-      }
-      const task: UnpackTask = { kind: "unpack", path, to, overwrite }
-      const begun = yield* operations.begin("files.unpack", yield* recordOf(id), task)
-      return yield* accepted(begun, prefer)
-    },
-    Effect.catchTag("LimitReached", limitResponse)
-  )
+  const unpack = Effect.fn("files.unpack")(function* (
+    id: ServerId,
+    { overwrite = "fail", path, to }: Unpack,
+    prefer: string | undefined
+  ) {
+    yield* requirePath(path)
+    yield* requirePath(to)
+    yield* describeAudit({ paths: [path, to] })
+    const { entry } = yield* on(id, (files) => files.stat(id, path))
+    if (entry.type !== "file") {
+      return yield* new Conflict({
+        detail: `${path} is no file, but a ${entry.type}`,
+        hint: "Name an archive: zip, tar, tar.gz or tar.zst."
+      })
+    }
+    const task: UnpackTask = { kind: "unpack", path, to, overwrite }
+    return yield* accepted(operations.begin("files.unpack", yield* recordOf(id), task), prefer)
+  })
 
   /** Unpacks the body of a request; responds once its last byte has arrived. */
-  const receive = Effect.fn("files.receive")(
-    function* <E>(
-      id: ServerId,
-      { format = "", overwrite = "", to }: Receive,
-      {
-        bytes,
-        request
-      }: {
-        readonly bytes: Stream.Stream<Uint8Array, E>
-        readonly request: HttpServerRequest.HttpServerRequest
-      }
-    ) {
-      yield* requirePath(to)
-      yield* describeAudit({ paths: [to] })
-      // A node that is away, or a server that is installed, is refused before the operation begins.
-      yield* on(id, (files) => files.stat(id, "/"))
-      const length = request.headers["content-length"]
-      const task = {
-        kind: "unpack" as const,
-        to,
-        overwrite: overwrite === "" ? ("fail" as const) : overwrite,
-        ...(format === "" ? {} : { format }),
-        ...(length === undefined ? {} : { size: Number(length) })
-      }
+  const receive = Effect.fn("files.receive")(function* <E>(
+    id: ServerId,
+    { format = "", overwrite = "", to }: Receive,
+    {
+      bytes,
+      request
+    }: {
+      readonly bytes: Stream.Stream<Uint8Array, E>
+      readonly request: HttpServerRequest.HttpServerRequest
+    }
+  ) {
+    yield* requirePath(to)
+    yield* describeAudit({ paths: [to] })
+    // A node that is away, or a server that is installed, is refused before the operation begins.
+    yield* on(id, (files) => files.stat(id, "/"))
+    const length = request.headers["content-length"]
+    const task = {
+      kind: "unpack" as const,
+      to,
+      overwrite: overwrite === "" ? ("fail" as const) : overwrite,
+      ...(format === "" ? {} : { format }),
+      ...(length === undefined ? {} : { size: Number(length) })
+    }
+    const received = Effect.gen(function* () {
       const begun = yield* operations.begin("files.unpack", yield* recordOf(id), task, { state: "running" })
       yield* on(id, (files) =>
         files.receive(
@@ -114,10 +113,10 @@ export const makeUnpacking = Effect.fnUntraced(function* ({ on, recordOf }: Node
           Stream.mapError(bytes, () => broken)
         )
       )
-      return yield* accepted(begun, request.headers.prefer)
-    },
-    Effect.catchTag("LimitReached", limitResponse)
-  )
+      return begun
+    })
+    return yield* accepted(received, request.headers.prefer)
+  })
 
   return { receive, unpack }
 })

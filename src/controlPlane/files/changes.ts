@@ -7,7 +7,6 @@ import type { FileTask } from "../../contract/domain/FileTask.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { OperationKind } from "../../contract/domain/Operation.ts"
 import { MOST_ENTRIES } from "../../contract/nodeApi/NodeFiles.ts"
-import { limitResponse } from "../http/rateLimit.ts"
 import { requirePath } from "../http/rights.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { Operations } from "../operations/Operations.ts"
@@ -45,13 +44,15 @@ export const makeChanges = Effect.fnUntraced(function* (nodes: Effect.Success<ty
   const operations = yield* Operations
 
   /** Begins an operation of a server and responds with it (spec 11.2). */
-  const begin = Effect.fnUntraced(
-    function* (kind: OperationKind, id: ServerId, task: FileTask, { prefer }: WaitHeaders) {
-      const record = yield* nodes.recordOf(id)
-      return yield* accepted(yield* operations.begin(kind, record, task), prefer)
-    },
-    Effect.catchTag("LimitReached", limitResponse)
-  )
+  const begin = Effect.fnUntraced(function* (
+    kind: OperationKind,
+    id: ServerId,
+    task: FileTask,
+    { prefer }: WaitHeaders
+  ) {
+    const record = yield* nodes.recordOf(id)
+    return yield* accepted(operations.begin(kind, record, task), prefer)
+  })
 
   /** Makes changes, or begins the operation that makes them; the caller must reach all of their paths. */
   const change = Effect.fnUntraced(function* (

@@ -6,6 +6,7 @@ import { type OperationRecord, shownOperation } from "../../contract/domain/Oper
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { CurrentPrincipal, KeyEnds } from "../http/Principal.ts"
 import { preferredWait } from "../http/preferredWait.ts"
+import { LimitReached, limitResponse } from "../http/rateLimit.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { makeForSeconds } from "../servers/waiting.ts"
 import { Operations } from "./Operations.ts"
@@ -33,12 +34,20 @@ const makeWait = Effect.gen(function* () {
   })
 })
 
-/** Returns how a route responds that has begun an operation: 202 with its address, after the wait of the caller (spec 11.2). */
-export const makeAccepted = Effect.map(makeWait, (wait) =>
-  Effect.fnUntraced(function* (begun: OperationRecord, prefer: string | undefined) {
-    const { headers, record } = yield* wait(begun, prefer)
-    return respond(202, record, { location: `/api/operations/${record.id}`, ...headers })
-  })
+/**
+ * Returns how a route responds that begins an operation: 202 with its address after the wait of the caller (spec 11.2),
+ * or 429 if there are too many.
+ */
+export const makeAccepted = Effect.map(
+  makeWait,
+  (wait) =>
+    <E, R>(begin: Effect.Effect<OperationRecord, E | LimitReached, R>, prefer: string | undefined) =>
+      Effect.flatMap(begin, (begun) => wait(begun, prefer)).pipe(
+        Effect.map(({ headers, record }) =>
+          respond(202, record, { location: `/api/operations/${record.id}`, ...headers })
+        ),
+        Effect.catchIf((error) => error instanceof LimitReached, limitResponse)
+      )
 )
 
 /** Handlers of the routes of operations (spec 11.2). */
