@@ -58,20 +58,13 @@ export const makeLists = Effect.gen(function* () {
     return yield* bytes <= SHORT_BYTES ? list : making(bytes)(list)
   })
 
-  const listDeleted = Effect.fnUntraced(function* (
-    asked: ListRequest,
-    include: string | undefined,
-    url: string,
-    ids_only = false
-  ) {
-    const { next, servers } = yield* kept.list(asked, parseInclude(include))
-    const body = ids_only ? servers.map(({ id }) => id) : servers
-    return HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
-  })
-
   const list = Effect.fnUntraced(function* ({ query, request }: ServersRequest<"list">) {
     const asked = yield* parseListQuery(query)
-    if (query.deleted === true) return yield* listDeleted(asked, query.include, request.url, query.ids_only)
+    if (query.deleted === true) {
+      const { next, servers } = yield* kept.list(asked, parseInclude(query.include))
+      const body = query.ids_only === true ? servers.map(({ id }) => id) : servers
+      return HttpServerResponse.jsonUnsafe(body, { headers: linkOf(request.url, next) })
+    }
     const what = query.ids_only === true ? "ids" : parseInclude(query.include)
     const within = yield* currentRestriction
     // Before the selection, as a list may show later changes than its version.
