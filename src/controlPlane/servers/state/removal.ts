@@ -23,8 +23,8 @@ const mayBeForced = Effect.mapError((error: NodeCallError) =>
 )
 
 /**
- * Removes a server on its node, then its record and ports in one write; its node may keep the files (spec 3.19). The {@link Provisioner} continues a recorded
- * removal after a crash. `force` deletes the record despite a failed call.
+ * Removes a server on its node, which may keep the files (spec 3.19), then its record and ports in one write. The
+ * {@link Provisioner} continues a recorded removal after a crash. `force` deletes the record despite a failed call.
  */
 export const makeRemove = Effect.gen(function* () {
   const daemons = yield* DaemonClient
