@@ -1,8 +1,9 @@
 /**
- * Backups of the files of servers (spec 12). `BackupTargets` has where they are, `Backups` begins, lists, changes and deletes them, `runners` does the work
- * of their operations on nodes, `layerBackups` removes those that are due. Begin with `Backups`, `runners`, `http`.
+ * Backups of the files of servers (spec 12). `BackupTargets` defines where they are stored, `Backups` begins, lists, changes
+ * and deletes them, `runners` does the work of their operations on nodes, `layerBackups` removes those that are due.
+ * Begin with `Backups`, `runners`, `http`.
  */
-import { Clock, Context, Effect, Layer, Option, Result } from "effect"
+import { Clock, Context, Effect, Layer, Option } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import {
   archiveOf,
@@ -16,7 +17,6 @@ import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
 import { Conflict, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
-import { admits } from "../../contract/domain/Key.ts"
 import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
@@ -91,10 +91,7 @@ const makeReads = Effect.gen(function* () {
   /** A caller sees the backups of the servers that its key reads, and those of deleted servers with a key for all only. */
   const visibility = Effect.map(currentRestriction, (within) => ({
     seesAll: within === undefined,
-    sees: ({ server_id }: BackupRecord): boolean => {
-      const facts = index.get(server_id)
-      return within === undefined || (facts !== undefined && admits(within, facts))
-    }
+    sees: ({ server_id }: BackupRecord) => index.isWithin(server_id, within)
   }))
 
   const find = Effect.fn("Backups.find")(function* (id: string) {
@@ -124,8 +121,8 @@ const makeReads = Effect.gen(function* () {
   ) {
     const found = yield* list({ ...page, server_id: id }, conditions)
     if (found.records.length > 0) return found
-    const record = yield* Effect.result(index.lookUpWithin(id, yield* currentRestriction))
-    return Result.isSuccess(record) && Option.isSome(record.success) ? found : yield* NotFound.server(id)
+    const isKnown = yield* index.isKnown(id, yield* currentRestriction)
+    return isKnown ? found : yield* NotFound.server(id)
   })
 
   return { find, list, listOf } as const

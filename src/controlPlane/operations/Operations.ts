@@ -6,7 +6,6 @@ import { Context, Effect, Layer, Option, type Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, NotFound, Unavailable } from "../../contract/domain/errors.ts"
-import { admits } from "../../contract/domain/Key.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
   hasEnded,
@@ -59,9 +58,8 @@ const makeVisibility = Effect.gen(function* () {
     return {
       seesAll: within === undefined,
       sees: (record: OperationRecord): boolean => {
-        const server = index.get(record.server_id)
-        const mayRead = within === undefined || (server !== undefined && admits(within, server))
-        return mayRead && maySee({ operation: shownOperation(record), created_by: record.created_by })
+        const { created_by, server_id } = record
+        return index.isWithin(server_id, within) && maySee({ operation: shownOperation(record), created_by })
       },
       /** What the database can select. */
       selected: {

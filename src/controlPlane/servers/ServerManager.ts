@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Result } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { RequestId } from "../../contract/domain/ApiError.ts"
 import { auditObject } from "../../contract/domain/AuditedRequest.ts"
 import {
@@ -55,8 +55,8 @@ const makeCrashes = Effect.gen(function* () {
     crashesOf: Effect.fn("ServerManager.crashesOf")(function* (id: ServerId, query: CrashQuery) {
       const found = yield* crashes({ ...query, server_id: id })
       if (found.length > 0) return found
-      const record = yield* Effect.result(index.lookUpWithin(id, yield* currentRestriction))
-      return Result.isSuccess(record) && Option.isSome(record.success) ? found : yield* NotFound.server(id)
+      const isKnown = yield* index.isKnown(id, yield* currentRestriction)
+      return isKnown ? found : yield* NotFound.server(id)
     })
   }
 })

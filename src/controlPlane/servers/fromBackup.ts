@@ -1,7 +1,6 @@
 import { Effect, Option } from "effect"
 import type { RestoreWork } from "../../contract/domain/Backup.ts"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
-import { admits } from "../../contract/domain/Key.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { currentRestriction } from "../http/Principal.ts"
@@ -29,9 +28,8 @@ export const makeFromBackup = Effect.gen(function* () {
     yield* checkRightFor("from_backup", "restore")
     const within = yield* currentRestriction
     const backup = Option.getOrUndefined(yield* store.read(repo.find(from_backup)))
-    const facts = backup === undefined ? undefined : index.get(backup.server_id)
-    const isSeen = within === undefined || (facts !== undefined && admits(within, facts))
-    if (backup === undefined || !isSeen) return yield* NotFound.backup(from_backup)
+    if (backup === undefined || !index.isWithin(backup.server_id, within))
+      return yield* NotFound.backup(from_backup)
     if (backup.state !== "done") {
       return yield* new Conflict({
         detail: `backup is ${backup.state}: ${from_backup}`,

@@ -35,6 +35,7 @@ const scene = Effect.fnUntraced(function* (
     factsOf: () => undefined,
     nameOf: () => undefined,
     isCreating: () => false,
+    isWithin: () => true,
     migrationOf: () => undefined,
     storing: () => {},
     all: () => [],

@@ -275,6 +275,15 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
           lookTwice(() => admitted(id, restriction)),
           Option.fromUndefinedOr
         ),
+      /** Whether {@link lookUpWithin} finds a server; false also if it could not look. */
+      isKnown: (id: ServerId, restriction: Restriction | undefined) =>
+        Effect.match(
+          lookTwice(() => admitted(id, restriction)),
+          { onFailure: () => false, onSuccess: (record) => record !== undefined }
+        ),
+      /** Whether a server is here and within a restriction; without a restriction, also one that is not here. */
+      isWithin: (id: ServerId, restriction: Restriction | undefined) =>
+        restriction === undefined || admitted(id, restriction) !== undefined,
       onNode: (node_id: NodeId) => Effect.sync(() => table.onNode(node_id)),
       migrationOf: (id: ServerId) => migrations.get(id),
       migrations: Effect.sync(() => [...migrations.values()]),
