@@ -14,6 +14,7 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   ["/dashboard/rollouts", "2 servers at a time"],
   ["/dashboard/schedules", "No schedule yet"],
   ["/dashboard/backups", "before the event"],
+  ["/dashboard/deleted", "No deleted server"],
   ["/dashboard/keys", "at most 2 servers"],
   ["/dashboard/quotas", "0 of 5"],
   ["/dashboard/webhooks", "Fails since"],

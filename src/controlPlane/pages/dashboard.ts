@@ -19,12 +19,14 @@ const PAGES = [
   "/dashboard/nodes",
   "/dashboard/rollouts",
   "/dashboard/schedules",
+  "/dashboard/backups",
   "/dashboard/events",
   "/dashboard/keys",
   "/dashboard/quotas",
   "/dashboard/webhooks",
   "/dashboard/settings",
   "/dashboard/new",
+  "/dashboard/deleted",
   "/dashboard/servers/:server"
 ] as const
 

@@ -8,7 +8,7 @@ import { restartable } from "../../support/faults/index.ts"
 import { alone, freePort, nodeIs, nodeKey, startNode } from "../../support/nodes.ts"
 import { endLeftovers } from "../../support/processes.ts"
 import { type Service, startService } from "../../support/Service.ts"
-import { becomes, expectStatus, powered, running } from "../../support/servers.ts"
+import { becomes, expectStatus, power, running } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const files = {
@@ -69,7 +69,8 @@ const comesBack = Effect.fnUntraced(function* (api: Service, id: string) {
     Effect.map(api.request("GET", `/api/servers/${id}/status`), ({ json }) => json.status),
     (status) => status === "offline" || status === "running"
   )
-  yield* powered(api, id, "start")
+  // A daemon that has just started listens at another port, which the service learns from its registration.
+  yield* eventually(power(api, id, "start"), ({ status }) => status === 200)
   yield* becomes(api, id, "running")
   assert.strictEqual((yield* expectStatus(api, 200, "GET", content(id))).text, id)
 })
