@@ -17,6 +17,22 @@ interface Progress {
 
 type Request = HttpServerRequest.HttpServerRequest
 
+/** Notes since when a reader waits for bytes: none are due while it works with the last ones. */
+const watchPulls = <A, E, R>(stream: Stream.Stream<A, E, R>, progress: Progress, now: () => number) =>
+  Stream.transformPull(stream, (pull) =>
+    Effect.succeed(
+      Effect.suspend(() => {
+        progress.since = now()
+        return Effect.ensuring(
+          pull,
+          Effect.sync(() => {
+            progress.since = undefined
+          })
+        )
+      })
+    )
+  )
+
 /** Whether the head of a request announces no byte: Node.js emits no event of such a body. */
 const isEmpty = ({ headers }: Request): boolean =>
   headers["transfer-encoding"] === undefined && Number(headers["content-length"] ?? 0) === 0
@@ -65,13 +81,8 @@ export const makeTransfers = Effect.fnUntraced(function* (stalled: Duration.Dura
         const typed = request.modify({
           headers: Headers.set(request.headers, "content-type", "application/octet-stream")
         })
-        const { stream } = typed
-        const noted = Stream.mapArray(stream, (chunks) => {
-          progress.since = now()
-          return chunks
-        })
         const received: Request = Object.defineProperty(typed, "stream", {
-          value: isEmpty(request) ? Stream.empty : noted
+          value: isEmpty(request) ? Stream.empty : watchPulls(typed.stream, progress, now)
         })
         return Effect.raceFirst(
           Effect.provideService(app, HttpServerRequest.HttpServerRequest, received),
@@ -87,19 +98,6 @@ export const makeTransfers = Effect.fnUntraced(function* (stalled: Duration.Dura
       const { body } = response
       if (body._tag !== "Stream" || request.method === "HEAD") return response
       const progress: Progress = { since: undefined }
-      const noted = Stream.transformPull(body.stream, (pull) =>
-        Effect.succeed(
-          Effect.suspend(() => {
-            progress.since = now()
-            return Effect.ensuring(
-              pull,
-              Effect.sync(() => {
-                progress.since = undefined
-              })
-            )
-          })
-        )
-      )
       const { socket } = NodeHttpServerRequest.toIncomingMessage(request)
       const sent = NodeHttpServerRequest.toServerResponse(request)
       const closed = Effect.callback<void>((resume) => {
@@ -119,7 +117,7 @@ export const makeTransfers = Effect.fnUntraced(function* (stalled: Duration.Dura
       )
       return HttpServerResponse.setBody(
         response,
-        HttpBody.stream(noted, body.contentType, body.contentLength)
+        HttpBody.stream(watchPulls(body.stream, progress, now), body.contentType, body.contentLength)
       )
     })
   } as const

@@ -46,6 +46,8 @@ const principal: Principal = { key_id: "key_1", name: "known", scope: "AppAdmin"
 interface Options {
   readonly stalled?: Duration.Duration
   readonly revoked?: Deferred.Deferred<void>
+  /** Runs once a body has arrived, before its response. */
+  readonly store?: Effect.Effect<void>
   readonly onSent?: (bytes: number) => void
   readonly onConnection?: (socket: Socket) => void
   readonly log?: (line: string) => void
@@ -57,6 +59,7 @@ const serve = ({
   onConnection = () => {},
   onSent = () => {},
   revoked,
+  store = Effect.void,
   ...options
 }: Options = {}) => {
   const server = makeNodeServer().on("connection", onConnection)
@@ -67,7 +70,10 @@ const serve = ({
           payload,
           () => ({ bytes: 0 }),
           (sum, chunk) => ({ bytes: sum.bytes + chunk.length })
-        ).pipe(Effect.orDie)
+        ).pipe(
+          Effect.tap(() => store),
+          Effect.orDie
+        )
       )
       .handle("send", () =>
         Effect.succeed(
@@ -173,6 +179,19 @@ describe("spec 10.3: transfers", () => {
       assertError(answer, 504, "no byte was transferred for 0.3 s")
       assert.strictEqual(answer.headers.get("connection"), "close")
     }).pipe(Effect.scoped, Effect.provide(serve({ stalled: Duration.millis(300) })))
+  )
+
+  it.live("an upload that has arrived is not ended while it is stored", () =>
+    Effect.gen(function* () {
+      const upload = yield* peer("PUT /files HTTP/1.1")
+      upload.socket.write("Content-Length: 1\r\n\r\n{")
+      const text = yield* eventually(Effect.sync(upload.text), (all) => all.includes("}"))
+      assert.deepStrictEqual(parseAnswer(text).json, { bytes: 1 })
+    }).pipe(
+      Effect.scoped,
+      // Storing takes three times as long as a transfer may stall.
+      Effect.provide(serve({ stalled: Duration.millis(100), store: Effect.sleep(Duration.millis(300)) }))
+    )
   )
 
   it.live("a download whose source gives no byte for the time of a stall is cut", () => {
