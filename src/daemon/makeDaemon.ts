@@ -6,6 +6,7 @@ import { stopTimeoutOf } from "../contract/domain/ServerDefinition.ts"
 import { type Daemon, DaemonRefused, type LinesRequest } from "../contract/nodeApi/Daemon.ts"
 import { makeAccess } from "./access/makeAccess.ts"
 import { makeTasks } from "./access/tasks.ts"
+import { packFiles } from "./archives/packFiles.ts"
 import { makeBackups } from "./backups/makeBackups.ts"
 import type { BackupTarget } from "./backups/target.ts"
 import { makeLineIndex, pageBounds } from "./console/lines.ts"
@@ -20,7 +21,6 @@ import { installLogPath } from "./instances/installLog.ts"
 import { type NodePlace, refusals } from "./instances/refusals.ts"
 import { daemonServer, heldServer, type InstanceState } from "./state/InstanceState.ts"
 import { makeStats } from "./stats.ts"
-import { packFiles } from "./transfer/archive.ts"
 
 const unreadable = (error: IoError) =>
   new DaemonRefused({

@@ -67,7 +67,6 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
   "controlPlane/files": [
     "contract",
     "shared/net",
-    "controlPlane/operations",
     "controlPlane/store",
     "controlPlane/http",
     "controlPlane/keys",

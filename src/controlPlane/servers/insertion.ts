@@ -1,18 +1,20 @@
-import { Clock, Effect } from "effect"
+import { Clock, Effect, Option } from "effect"
 import type { AuditedRequest } from "../../contract/domain/AuditedRequest.ts"
 import type { Forbidden } from "../../contract/domain/errors.ts"
+import type { NodeId } from "../../contract/domain/Id.ts"
 import { finishSteps } from "../../contract/domain/InstallState.ts"
+import { committedMemoryBytes, diskLimitBytes } from "../../contract/domain/Limits.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
 import type { PlacementRequest } from "../nodes/placementRequest.ts"
-import { CapacityRepo } from "../store/repos/CapacityRepo.ts"
+import { type AvailableCapacity, CapacityRepo } from "../store/repos/CapacityRepo.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
 import { OperationRepo } from "../store/repos/OperationRepo.ts"
 import { ServerRepo } from "../store/repos/ServerRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
-import { availableCapacity, makeQuotaUsage, type QuotaClaim } from "./state/quotaRules.ts"
+import { makeQuotaUsage, type QuotaClaim } from "./state/quotaRules.ts"
 
 /** Lifetime of the answer to an idempotency key: 24 h, in milliseconds. */
 export const ANSWER_LIFETIME = 24 * 60 * 60 * 1000
@@ -44,6 +46,54 @@ export type Insertion =
   | { readonly _tag: "port-taken" }
   | { readonly _tag: "over-quota"; readonly error: Forbidden }
   | { readonly _tag: "refused"; readonly reason: string }
+
+const pairOf = ({ blueprint_id, node_id }: ServerRecord) => `${node_id} ${blueprint_id}`
+
+interface Taken {
+  memory_bytes: number
+  disk_bytes: number
+}
+
+/** The free capacity of nodes by the rows, less what earlier creations of the write have taken. */
+export const availableCapacity = Effect.fnUntraced(function* (
+  rooms: CapacityRepo["Service"],
+  placed: ReadonlyArray<{ readonly record: ServerRecord }>
+) {
+  const byPair = new Map(placed.map(({ record }) => [pairOf(record), record]))
+  const found = yield* Effect.forEach(
+    byPair,
+    ([pair, { blueprint_id, node_id }]) =>
+      Effect.map(rooms.of(node_id, blueprint_id), (room) => [pair, room] as const),
+    { concurrency: "unbounded" }
+  )
+  const read = new Map(found)
+  const byNode = new Map<NodeId, Taken>()
+  const blueprints = new Set<string>()
+  const taken = (node_id: NodeId): Taken => byNode.get(node_id) ?? { memory_bytes: 0, disk_bytes: 0 }
+
+  return {
+    /** Returns the free capacity of a server's node, unless the node was deleted. */
+    of: (record: ServerRecord): Option.Option<AvailableCapacity> =>
+      Option.map(read.get(pairOf(record)) ?? Option.none(), (room) => {
+        const { disk_bytes, memory_bytes } = taken(record.node_id)
+        return {
+          ...room,
+          memory_bytes: room.memory_bytes + memory_bytes,
+          disk_bytes: room.disk_bytes + disk_bytes,
+          has_blueprint: room.has_blueprint || blueprints.has(pairOf(record))
+        }
+      }),
+    take: (record: ServerRecord): void => {
+      const { definition, node_id } = record
+      const { disk_bytes, memory_bytes } = taken(node_id)
+      byNode.set(node_id, {
+        memory_bytes: memory_bytes + committedMemoryBytes(definition.limits),
+        disk_bytes: disk_bytes + diskLimitBytes(definition.limits)
+      })
+      blueprints.add(pairOf(record))
+    }
+  }
+})
 
 /** Decides which of several creations have an answer already, fit their nodes, and stay within their quotas. */
 const makeDecide = Effect.gen(function* () {

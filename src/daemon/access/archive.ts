@@ -6,8 +6,6 @@ import * as NodeStream from "@effect/platform-node/NodeStream"
 import { type Cause, Effect, Option, Queue, type Scope, Stream } from "effect"
 import type { ArchiveFormat } from "../../contract/domain/Files.ts"
 import { MOST_PACKED } from "../../contract/domain/FileTask.ts"
-import { toIoError } from "../disk/fsio.ts"
-import { io, PERMISSIONS, within } from "../disk/safePath.ts"
 import {
   type ArchiveEntry,
   TAR_END,
@@ -17,7 +15,9 @@ import {
   zipDirectoryEntry,
   zipEnd,
   zipHeader
-} from "./archiveFormat.ts"
+} from "../archives/format.ts"
+import { toIoError } from "../disk/fsio.ts"
+import { io, PERMISSIONS, within } from "../disk/safePath.ts"
 import { type AccessError, unprocessable } from "./refused.ts"
 import { bytesOf, type Site } from "./Site.ts"
 import { type Visible, walkVisible } from "./visible.ts"

@@ -12,9 +12,9 @@ import { checkPlacing, moveTo, type Placing, placeTree } from "../access/placing
 import { type AccessError, conflict, unprocessable } from "../access/refused.ts"
 import { bytesOf, type Site } from "../access/Site.ts"
 import { removeInside } from "../access/trees.ts"
+import { type ArchiveRefused, unpackFiles } from "../archives/unpackFiles.ts"
 import { enter, enterAll, io, lstatIn, within } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { type ArchiveRefused, unpackFiles } from "../transfer/unpack.ts"
 
 export interface PartParts {
   readonly site: Site

@@ -8,6 +8,7 @@ import type { AccessError } from "../access/refused.ts"
 import { unprocessable } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { entriesIn } from "../access/trees.ts"
+import { MAX_PATH } from "../archives/ArchiveReader.ts"
 import { IoError, ioSync, toIoError } from "../disk/fsio.ts"
 import {
   enter,
@@ -19,7 +20,6 @@ import {
   READ,
   within
 } from "../disk/safePath.ts"
-import { MAX_PATH } from "../transfer/ArchiveReader.ts"
 
 /** Folders that are open at a time. */
 const MAX_DEPTH = 250

@@ -1,7 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Option } from "effect"
-import { availableCapacity } from "../../../src/controlPlane/servers/state/quotaRules.ts"
+import { availableCapacity } from "../../../src/controlPlane/servers/insertion.ts"
 import { CapacityRepo } from "../../../src/controlPlane/store/repos/CapacityRepo.ts"
 import { NodeRepo } from "../../../src/controlPlane/store/repos/NodeRepo.ts"
 import { ServerRepo } from "../../../src/controlPlane/store/repos/ServerRepo.ts"

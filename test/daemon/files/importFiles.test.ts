@@ -2,9 +2,9 @@ import * as fs from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
+import { packFiles } from "../../../src/daemon/archives/packFiles.ts"
+import type { UnpackOptions } from "../../../src/daemon/archives/unpackFiles.ts"
 import { receiveFiles } from "../../../src/daemon/files/importFiles.ts"
-import { packFiles } from "../../../src/daemon/transfer/archive.ts"
-import type { UnpackOptions } from "../../../src/daemon/transfer/unpack.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const write = (root: string, files: Readonly<Record<string, string>>) => {

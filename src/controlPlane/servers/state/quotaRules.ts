@@ -1,6 +1,5 @@
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import { Forbidden } from "../../../contract/domain/errors.ts"
-import type { NodeId } from "../../../contract/domain/Id.ts"
 import {
   committedCpuMillipercent,
   committedMemoryBytes,
@@ -9,10 +8,9 @@ import {
 } from "../../../contract/domain/Limits.ts"
 import type { Quota } from "../../../contract/domain/Quota.ts"
 import { reservedLimits, type ServerRecord } from "../../../contract/domain/Server.ts"
-import type { AvailableCapacity, CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { QuotaRepo, type Usage } from "../../store/repos/QuotaRepo.ts"
 
-/** The refusals of quotas (spec 6.4), and what remains for the creations of a write. */
+/** The refusals of quotas (spec 6.4). */
 
 /** The resources that quotas limit. `scale` is the quota's unit in the unit of use. */
 export const resources = [
@@ -171,51 +169,3 @@ export const makeQuotaUsage = Effect.map(QuotaRepo, (repo) =>
     }
   })
 )
-
-const pairOf = ({ blueprint_id, node_id }: ServerRecord) => `${node_id} ${blueprint_id}`
-
-interface Taken {
-  memory_bytes: number
-  disk_bytes: number
-}
-
-/** The free capacity of nodes by the rows, less what earlier creations of the write have taken. */
-export const availableCapacity = Effect.fnUntraced(function* (
-  rooms: CapacityRepo["Service"],
-  placed: ReadonlyArray<{ readonly record: ServerRecord }>
-) {
-  const byPair = new Map(placed.map(({ record }) => [pairOf(record), record]))
-  const found = yield* Effect.forEach(
-    byPair,
-    ([pair, { blueprint_id, node_id }]) =>
-      Effect.map(rooms.of(node_id, blueprint_id), (room) => [pair, room] as const),
-    { concurrency: "unbounded" }
-  )
-  const read = new Map(found)
-  const byNode = new Map<NodeId, Taken>()
-  const blueprints = new Set<string>()
-  const taken = (node_id: NodeId): Taken => byNode.get(node_id) ?? { memory_bytes: 0, disk_bytes: 0 }
-
-  return {
-    /** Returns the free capacity of a server's node, unless the node was deleted. */
-    of: (record: ServerRecord): Option.Option<AvailableCapacity> =>
-      Option.map(read.get(pairOf(record)) ?? Option.none(), (room) => {
-        const { disk_bytes, memory_bytes } = taken(record.node_id)
-        return {
-          ...room,
-          memory_bytes: room.memory_bytes + memory_bytes,
-          disk_bytes: room.disk_bytes + disk_bytes,
-          has_blueprint: room.has_blueprint || blueprints.has(pairOf(record))
-        }
-      }),
-    take: (record: ServerRecord): void => {
-      const { definition, node_id } = record
-      const { disk_bytes, memory_bytes } = taken(node_id)
-      byNode.set(node_id, {
-        memory_bytes: memory_bytes + committedMemoryBytes(definition.limits),
-        disk_bytes: disk_bytes + diskLimitBytes(definition.limits)
-      })
-      blueprints.add(pairOf(record))
-    }
-  }
-})

@@ -3,7 +3,7 @@ import type { BigIntStats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Data, Effect, Stream } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
-import { reserveSize } from "../../shared/work/diskSpace.ts"
+import { checkFreeSpace } from "../disk/freeSpace.ts"
 import { IoError, io } from "../disk/fsio.ts"
 import { CREATE, FOLDER, writeAll } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
@@ -135,19 +135,6 @@ const openWriter = Effect.fnUntraced(function* (root: string, user: RunUser | un
       case "refused":
         return yield* refused(step.why)
     }
-  })
-})
-
-/** Fails if the disk of a folder has less free space than must stay free. */
-export const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free?: number) {
-  const disk = yield* io(`read the free space of ${folder}`, () => fs.statfs(folder))
-  // Without the blocks that a file system reserves for root: servers cannot use them.
-  const freeBytes = disk.bavail * disk.bsize
-  const reserved = free ?? reserveSize(disk.blocks * disk.bsize)
-  if (freeBytes >= reserved) return
-  return yield* new IoError({
-    code: "ENOSPC",
-    message: `the files do not fit on the disk of the node: ${megabytes(freeBytes)} are free, of which ${megabytes(reserved)} are kept`
   })
 })
 
