@@ -1,5 +1,6 @@
 /** The history of a run: requests and responses, faults, and the final state. Times in ms since its start. */
 import type { PowerAction } from "../../src/contract/domain/NodeMessages.ts"
+import type { TaskEvent } from "../controlPlane/servers/support/FakeBackups.ts"
 import type { Snapshot } from "./Snapshot.ts"
 
 /** The body of a creation; `env.ATTEMPT` distinguishes the servers of different keys. */
@@ -7,6 +8,8 @@ export interface CreateBody {
   readonly blueprint_id: string
   readonly node_id?: string
   readonly start?: boolean
+  readonly from_backup?: string
+  readonly labels?: Readonly<Record<string, string>>
   readonly overrides: { readonly env: { readonly OPERATION: string } }
 }
 
@@ -30,14 +33,38 @@ export interface RolloutBody {
   readonly canary?: number
 }
 
+/** The body of a schedule. `name` is that of the backups of its steps, too. */
+export interface ScheduleBody {
+  readonly name: string
+  readonly server_id: string
+  readonly cron: string
+  readonly steps: ReadonlyArray<Readonly<Record<string, unknown>>>
+  readonly overlap?: "queue"
+  readonly on_failure?: "continue"
+}
+
 /** The request of a client. */
 export type ClientRequest =
   | { readonly kind: "create"; readonly key: string; readonly body: CreateBody }
   /** Another body with the key of an acknowledged creation. */
   | { readonly kind: "create-conflict"; readonly key: string; readonly body: CreateBody }
-  | { readonly kind: "delete"; readonly server: string; readonly force: boolean }
+  | { readonly kind: "delete"; readonly server: string; readonly force: boolean; readonly purge?: true }
+  | { readonly kind: "undelete"; readonly server: string }
+  | { readonly kind: "back-up"; readonly server: string }
+  | {
+      readonly kind: "restore"
+      readonly server: string
+      readonly body: { readonly backup_id: string; readonly safety: boolean; readonly start?: true }
+    }
+  | { readonly kind: "verify" | "delete-backup" | "read-backup"; readonly backup: string }
+  | { readonly kind: "list-backups" | "list-deleted" }
+  | { readonly kind: "cancel"; readonly operation: string }
+  | { readonly kind: "schedule"; readonly body: ScheduleBody }
+  | { readonly kind: "run-schedule" | "pause-schedule" | "delete-schedule"; readonly schedule: string }
   | { readonly kind: "power"; readonly server: string; readonly action: PowerAction }
-  | { readonly kind: "reinstall" | "reset" | "commands"; readonly server: string }
+  | { readonly kind: "reinstall" | "reset"; readonly server: string }
+  /** Writes a text into the files of the server. */
+  | { readonly kind: "commands"; readonly server: string; readonly text: string }
   | { readonly kind: "patch"; readonly server: string; readonly body: PatchBody }
   | { readonly kind: "upgrade"; readonly server: string }
   | { readonly kind: "roll-out"; readonly body: RolloutBody }
@@ -94,6 +121,8 @@ export interface Operation {
   readonly id?: string
   readonly node_id?: string
   readonly ids?: ReadonlyArray<string>
+  /** The ids of a list of backups or deleted servers. */
+  readonly others?: ReadonlyArray<string>
   readonly detail?: string
   /** The outcomes of an action on several servers, by id. */
   readonly outcomes?: ReadonlyMap<string, Outcome>
@@ -132,13 +161,33 @@ export interface NodeAction {
   readonly server: string | undefined
 }
 
+/** A step of a task of an operation on a node. */
+export interface NodeTask extends TaskEvent {
+  readonly at: number
+  readonly node: string
+}
+
+/** The contents of a finished backup, as read at the end. */
+export interface ReadBackup {
+  readonly id: string
+  readonly status: number
+  readonly text: string
+}
+
 export interface History {
   readonly operations: ReadonlyArray<Operation>
   /** The requests with a key that is limited to other servers. */
   readonly intrusions: ReadonlyArray<Operation>
   readonly disturbances: ReadonlyArray<Disturbance>
   readonly nodeActions: ReadonlyArray<NodeAction>
+  readonly nodeTasks: ReadonlyArray<NodeTask>
+  /** By id of an operation: when it was first seen as done. */
+  readonly operationsDone: ReadonlyMap<string, number>
+  /** Some finished backups. */
+  readonly readBackups: ReadonlyArray<ReadBackup>
   readonly subscribers: ReadonlyArray<Subscriber>
+  /** For how long deleted servers are kept. */
+  readonly keepSeconds: number
   /** The state after the run, once it is idle. */
   readonly end: Snapshot
 }

@@ -3,7 +3,7 @@ import { closeSync, openSync, rmSync, writeFileSync, writeSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect } from "effect"
-import type { Disturbance, NodeAction, Operation } from "./History.ts"
+import type { Disturbance, NodeAction, NodeTask, Operation } from "./History.ts"
 
 /** Lines per write. */
 const BATCH = 200
@@ -16,6 +16,8 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
   const intrusions: Array<Operation> = []
   const disturbances: Array<Disturbance> = []
   const nodeActions: Array<NodeAction> = []
+  const nodeTasks: Array<NodeTask> = []
+  const operationsDone = new Map<string, number>()
   let lines: Array<string> = []
   let keep = false
   const file = yield* Effect.acquireRelease(
@@ -48,6 +50,8 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
     intrusions,
     disturbances,
     nodeActions,
+    nodeTasks,
+    operationsDone,
     operation: (operation: Omit<Operation, "n">) => {
       const whole = { n: operations.length, ...operation }
       operations.push(whole)
@@ -72,6 +76,14 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
     nodeAction: (nodeAction: Omit<NodeAction, "at">) => {
       nodeActions.push({ at: now(), ...nodeAction })
       line({ nodeAction })
+    },
+    nodeTask: (nodeTask: Omit<NodeTask, "at">) => {
+      nodeTasks.push({ at: now(), ...nodeTask })
+      line({ nodeTask })
+    },
+    /** Records that operations were seen as done. */
+    done: (ids: ReadonlyArray<string>) => {
+      for (const id of ids) if (!operationsDone.has(id)) operationsDone.set(id, now())
     },
     /** Keeps the file after the run, with further files of the given extensions. */
     keepFile: (beside: Readonly<Record<string, string>>) => {

@@ -1,7 +1,9 @@
 /** The state of an idle run: the tables at one moment, each replica, each node. */
 import { Schema } from "effect"
 import { Allocations } from "../../src/contract/domain/Allocation.ts"
+import { BackupState } from "../../src/contract/domain/Backup.ts"
 import { Limits } from "../../src/contract/domain/Limits.ts"
+import { OperationState } from "../../src/contract/domain/Operation.ts"
 import { RolloutState } from "../../src/contract/domain/Rollout.ts"
 import { ServerStatus } from "../../src/contract/domain/ServerStatus.ts"
 
@@ -72,6 +74,37 @@ export const Tables = Schema.Struct({
   ),
   rollouts: Schema.Array(Schema.Struct({ id: text, state: RolloutState, total: whole, done: whole })),
   rollout_servers: Schema.Array(Schema.Struct({ rollout_id: text, server_id: text, active: whole })),
+  operations: Schema.Array(
+    Schema.Struct({
+      ...{ id: text, kind: text, server_id: text, state: OperationState },
+      reason: Schema.NullOr(text)
+    })
+  ),
+  backups: Schema.Array(
+    Schema.Struct({
+      ...{ id: text, server_id: text, node_id: text, state: BackupState, operation_id: text },
+      figures: Schema.NullOr(json(Schema.Struct({ sha256: text })))
+    })
+  ),
+  kept_servers: Schema.Array(Schema.Struct({ id: text, node_id: text, deleted_at: whole, purge_at: whole })),
+  schedules: Schema.Array(
+    Schema.Struct({
+      id: text,
+      settings: json(Schema.Struct({ name: text, steps: Schema.Array(Schema.Json) }))
+    })
+  ),
+  schedule_runs: Schema.Array(
+    Schema.Struct({
+      ...{ id: text, schedule_id: text, due_at: text, state: text },
+      reason: Schema.NullOr(text)
+    })
+  ),
+  schedule_run_servers: Schema.Array(
+    Schema.Struct({
+      ...{ run_id: text, server_id: text, state: text, step: whole },
+      reason: Schema.NullOr(text)
+    })
+  ),
   migrations: Schema.Array(Schema.Struct({ server_id: text, from_node: text, phase: text })),
   pending_deletions: Schema.Array(Schema.Struct({ server_id: text, node_id: text })),
   removals: Schema.Array(Schema.Struct({ server_id: text })),
@@ -101,6 +134,12 @@ export const tableColumns: Readonly<Record<keyof Tables, { columns: string; orde
   idempotency: { columns: "key, response", order: "key" },
   rollouts: { columns: "id, state, total, done", order: "id" },
   rollout_servers: { columns: "rollout_id, server_id, active", order: "rollout_id, server_id" },
+  operations: { columns: "id, kind, server_id, state, reason", order: "id" },
+  backups: { columns: "id, server_id, node_id, state, operation_id, figures", order: "id" },
+  kept_servers: { columns: "id, node_id, deleted_at, purge_at", order: "id" },
+  schedules: { columns: "id, settings", order: "id" },
+  schedule_runs: { columns: "id, schedule_id, due_at, state, reason", order: "id" },
+  schedule_run_servers: { columns: "run_id, server_id, state, step, reason", order: "run_id, server_id" },
   migrations: { columns: "server_id, from_node, phase", order: "server_id" },
   pending_deletions: { columns: "server_id, node_id", order: "server_id, node_id" },
   removals: { columns: "server_id", order: "server_id" },
@@ -139,6 +178,8 @@ export interface ReplicaSeen {
   /** The same list, as sent. */
   readonly text: string
   readonly nodes: ReadonlyArray<NodeSeen>
+  /** The ids of deleted servers that are kept. */
+  readonly deleted: ReadonlyArray<string>
 }
 
 /** An instance on a node. */
@@ -156,6 +197,14 @@ export interface NodeHas {
   /** Number of ports that the node offers. */
   readonly ports: number
   readonly instances: ReadonlyArray<InstanceSeen>
+  /** Deleted servers whose files it keeps. */
+  readonly kept: ReadonlyArray<string>
+  /** The SHA-256 of each finished backup. */
+  readonly backups: ReadonlyMap<string, string>
+  /** Backups without a manifest. */
+  readonly parts: ReadonlyArray<string>
+  /** The lines that the consoles of its servers got. */
+  readonly lines: ReadonlyArray<string>
   /** All reports for a server, in order. */
   readonly sentReports: ReadonlyMap<string, ReadonlyArray<string>>
 }

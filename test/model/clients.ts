@@ -5,6 +5,7 @@ import { adminKey } from "../support/Service.ts"
 import { blueprints, memoryLimits } from "./definitions.ts"
 import type { ClientRequest, CreateBody, ListPath, PatchBody, RolloutBody, ServerPath } from "./History.ts"
 import { makeClient } from "./http.ts"
+import { makeKeeping, makeKept } from "./keeping.ts"
 import type { Recorder } from "./Recorder.ts"
 import { keptOf, partsOf, requestOf } from "./requests.ts"
 import { POPULATION } from "./settings.ts"
@@ -66,6 +67,7 @@ export const makeClients = (
   const expiring = new Set<string>()
   /** Rollouts that may not be over. */
   const rollouts = new Set<string>()
+  const kept = makeKept()
   let keys = 0
   let values = 0
   let generation = 0
@@ -109,9 +111,10 @@ export const makeClients = (
       return operation
     })
 
-    const create = Effect.gen(function* () {
+    const create = Effect.fnUntraced(function* (more: Partial<CreateBody> = {}) {
       const key = `model-${keys++}`
       const body: CreateBody = {
+        ...more,
         blueprint_id: random.pick(blueprints),
         ...(random.below(8) === 0 ? { node_id: random.pick(nodeIds) } : {}),
         ...(random.below(2) === 0 ? { start: true } : {}),
@@ -125,6 +128,8 @@ export const makeClients = (
           undeleted.set(id, server)
           return
         }
+        // The backup is gone.
+        if (status === 404 || status === 409) return
         // There is no capacity, and that does not change soon.
         if (status === 503 && !detail.startsWith("the database") && random.below(3) > 0) return
         yield* Effect.sleep(random.below(AGAIN_MILLIS))
@@ -164,6 +169,18 @@ export const makeClients = (
       if (random.below(15) === 0) return known[random.below(known.length)]?.id
       return [...undeleted.keys()][random.below(undeleted.size)]
     }
+
+    const someDeleted = () => {
+      const { id } = known[random.below(known.length)] ?? {}
+      return id === undefined || undeleted.has(id) ? undefined : id
+    }
+    const keeping = makeKeeping({
+      ...{ ask, create, kept, random, someDeleted, someServer },
+      returned: (id) => {
+        const server = known.find((one) => one.id === id)
+        if (server !== undefined) undeleted.set(id, server)
+      }
+    })
 
     const some = () =>
       Array.from({ length: 1 + random.below(MANY) }, someServer).filter((id) => id !== undefined)
@@ -233,9 +250,10 @@ export const makeClients = (
     })
 
     const act = Effect.suspend((): Effect.Effect<unknown> => {
+      if (random.below(3) === 0) return keeping
       const what = random.below(100)
       const isFull = undeleted.size >= POPULATION
-      if (what < (isFull ? 4 : 16)) return create
+      if (what < (isFull ? 4 : 16)) return create()
       if (what < 20) return repeat
       if (what < 23) return drain
       if (what < 24) return reload
@@ -243,9 +261,9 @@ export const makeClients = (
       if (what < 33) return ask({ kind: "list", what: random.pick(lists) })
       if (what < 36) return ask({ kind: "get-node", node: random.pick(nodeIds) })
       const server = someServer()
-      if (server === undefined) return create
+      if (server === undefined) return create()
       if (what < 60) return ask({ kind: "get-server", server, what: random.pick(serverPaths) })
-      if (what < 64) return ask({ kind: "commands", server })
+      if (what < 64) return ask({ kind: "commands", server, text: String(values++) })
       if (what < 67) return ask({ kind: "reinstall", server })
       if (what < 68) return ask({ kind: "reset", server })
       if (what < 73) return patch(server)
@@ -314,6 +332,21 @@ export const makeClients = (
         const requested = { kind: "change-rollout", rollout: id, change: "abort" } as const
         let status: number | undefined
         for (let turn = 0; status !== 200 && status !== 404 && status !== 409; turn++)
+          ({ status } = yield* send(requested, turn % urls.length))
+      }
+    }).pipe(Effect.scoped),
+    /** Pauses every schedule, also those without a response, so that no further run begins. */
+    pauseSchedules: Effect.gen(function* () {
+      const request = yield* makeClient(adminKey)
+      const send = yield* sender("after")
+      const answer = yield* request(urls[0] ?? "", { method: "GET", path: "/api/schedules?limit=100" }).pipe(
+        Effect.repeat({ while: (one) => !("status" in one) || one.status !== 200 })
+      )
+      const all: ReadonlyArray<{ readonly id: string }> = "text" in answer ? JSON.parse(answer.text) : []
+      for (const { id } of all) {
+        const requested = { kind: "pause-schedule", schedule: id } as const
+        let status: number | undefined
+        for (let turn = 0; status !== 200 && status !== 404; turn++)
           ({ status } = yield* send(requested, turn % urls.length))
       }
     }).pipe(Effect.scoped),

@@ -1,15 +1,18 @@
 import { assert, describe, it } from "@effect/vitest"
-import type { History, Operation } from "./History.ts"
+import type { History, NodeTask, Operation } from "./History.ts"
 import { answers, found, gone } from "./invariants/answers.ts"
+import { failures, leftovers, once, stored } from "./invariants/backups.ts"
 import { expiry, lastPatch, overridden, rollouts } from "./invariants/changes.ts"
 import { acknowledged, deletions, idempotency, unchanged, whole } from "./invariants/creations.ts"
 import { drains } from "./invariants/drains.ts"
 import { invariants } from "./invariants/index.ts"
 import { order, state, transitions } from "./invariants/journal.ts"
+import { keptUntil, keptWhole, returns } from "./invariants/kept.ts"
 import { lastPowerAction, started } from "./invariants/lastPowerAction.ts"
 import { limits } from "./invariants/limits.ts"
 import { agreement, reports } from "./invariants/nodes.ts"
 import { capacity, ports } from "./invariants/reservations.ts"
+import { runs } from "./invariants/schedules.ts"
 import { streams } from "./invariants/streams.ts"
 import type { NodeHas, ReplicaSeen, Snapshot, Tables } from "./Snapshot.ts"
 import { allocationsOf, sound } from "./soundHistory.ts"
@@ -44,6 +47,12 @@ const withIntrusion = (n: number, change: Partial<Operation>): History => ({
   intrusions: sound.intrusions.map((operation) =>
     operation.n === n ? { ...operation, ...change } : operation
   )
+})
+
+/** A history with one more step of the task of a backup. */
+const withTask = (change: Partial<NodeTask>): History => ({
+  ...sound,
+  nodeTasks: [...sound.nodeTasks, ...sound.nodeTasks.slice(-1).map((task) => ({ ...task, ...change }))]
 })
 
 const withMore = (operation: Partial<Operation> & Pick<Operation, "requested">): History => ({
@@ -264,7 +273,7 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
     order,
     "a journal that ends before its counter",
     withTables(({ journal }) => ({ journal: journal.slice(0, -1) })),
-    /the counter is 24, the last cursor 23/
+    /the counter is 34, the last cursor 33/
   ],
   [
     order,
@@ -644,6 +653,161 @@ const broken: ReadonlyArray<readonly [(typeof invariants)[number], string, Histo
       servers: servers.map((server) => ({ ...server, labels: { other: "1" } }))
     })),
     /labels of srv_a at replica 1/
+  ],
+  [
+    stored,
+    "a finished backup that its node does not have",
+    withNode("n0", () => ({ backups: new Map() })),
+    /backup_a is done with \w+; n0 has no such backup/
+  ],
+  [
+    stored,
+    "a finished backup that was made again later",
+    withNode("n0", () => ({ backups: new Map([["backup_a", "another"]]) })),
+    /backup_a is done with \w+; n0 has another/
+  ],
+  [
+    stored,
+    "a finished backup that a replica cannot read",
+    { ...sound, readBackups: [{ id: "backup_a", status: 502, text: "" }] },
+    /backup_a is done, and reading it returns 502/
+  ],
+  [
+    stored,
+    "a finished backup with other contents",
+    { ...sound, readBackups: [{ id: "backup_a", status: 200, text: "write 2" }] },
+    /backup_a is done, and reading it returns 200: write 2/
+  ],
+  [
+    leftovers,
+    "a backup without a record",
+    withTables(() => ({ backups: [] })),
+    /n0 has backup_a, which has no record/
+  ],
+  [
+    leftovers,
+    "parts without a record",
+    withNode("n1", () => ({ parts: ["backup_z"] })),
+    /n1 has backup_z, which has no record/
+  ],
+  [
+    once,
+    "a task that is begun after its operation was done",
+    withTask({ at: 2_500, what: "begun" }),
+    /n0 began operation_a \(create of srv_a\) at 2500 ms, and it was done at 2400 ms/
+  ],
+  [
+    once,
+    "a task that is done twice",
+    withTask({ at: 2_302, what: "done", node: "n1" }),
+    /n1 began operation_a .*, and it was done at 2301 ms on n0/
+  ],
+  [
+    once,
+    "an operation that ends twice",
+    withTables(({ journal }) => ({
+      journal: journal.map((entry) =>
+        entry.topic === "server:operation"
+          ? { ...entry, payload: { operation: { id: "operation_a", state: "done" } } }
+          : entry
+      )
+    })),
+    /operation_a becomes done after its end/
+  ],
+  [
+    failures,
+    "a damaged backup",
+    withTables(({ operations }) => ({
+      operations: operations.map((one) => ({ ...one, state: "failed", reason: "the archive is damaged" }))
+    })),
+    /operation_a \(backup.create\) has failed: the archive is damaged/
+  ],
+  [
+    keptWhole,
+    "a kept server without files",
+    withNode("n0", () => ({ kept: [] })),
+    /srv_e is kept on record, and n0 has no files of it/
+  ],
+  [
+    keptWhole,
+    "files that are kept without a record",
+    withNode("n1", () => ({ kept: ["srv_c"] })),
+    /n1 keeps srv_c, which is not on record/
+  ],
+  [
+    keptWhole,
+    "a kept server that exists",
+    withTables(({ kept_servers, servers }) => ({
+      servers: [...servers, ...servers.slice(0, 1).map((server) => ({ ...server, id: "srv_e" }))],
+      kept_servers
+    })),
+    /srv_e is kept, and has a record/
+  ],
+  [
+    keptWhole,
+    "a kept server that a replica does not list",
+    withReplica(() => ({ deleted: [] })),
+    /replica 1 lists {2}as deleted; on record: srv_e/
+  ],
+  [
+    keptUntil,
+    "a kept server that was purged before its time",
+    withTables(() => ({ kept_servers: [] })),
+    /srv_e has run, was deleted, and is not kept/
+  ],
+  [
+    returns,
+    "a deleted server that comes back without a request",
+    withTables(({ journal }) => ({
+      journal: [...journal, ...journal.slice(-1).map((entry) => ({ ...entry, topic: "server:created" }))]
+    })),
+    /srv_e came back 1 times; 0 undeletions/
+  ],
+  [
+    returns,
+    "an acknowledged undeletion that was not carried out",
+    withMore({ requested: { kind: "undelete", server: "srv_e" }, status: 202 }),
+    /srv_e came back 0 times; 1 undeletions were acknowledged/
+  ],
+  [
+    runs,
+    "two runs at one time",
+    withTables(({ schedule_runs: all }) => ({
+      schedule_runs: [...all, ...all.map((run) => ({ ...run, id: "run_b" }))]
+    })),
+    /there are two runs of schedule_a at 2026-01-01/
+  ],
+  [
+    runs,
+    "a run that is done without its last step",
+    withTables(({ schedule_run_servers: all }) => ({
+      schedule_run_servers: all.map((server) => ({ ...server, step: 1 }))
+    })),
+    /run run_a is done at step 1 of 2/
+  ],
+  [
+    runs,
+    "a step whose line was not written",
+    withNode("n0", () => ({ lines: [] })),
+    /1 runs of schedule_a are done; too few lines "write 1"/
+  ],
+  [
+    runs,
+    "a backup step without a backup",
+    withTables(({ journal }) => ({ journal: journal.filter(({ topic }) => topic !== "server:backup") })),
+    /schedule_a has 0 backups of 1 runs/
+  ],
+  [
+    runs,
+    "a backup step that was done twice",
+    withTables(({ journal }) => ({
+      journal: journal.map((entry) =>
+        entry.topic === "server:operation"
+          ? { ...entry, topic: "server:backup", payload: { id: "b", server_id: "srv_a", name: "plan a" } }
+          : entry
+      )
+    })),
+    /schedule_a has 2 backups of 1 runs; 1 are done/
   ]
 ]
 
@@ -707,6 +871,25 @@ describe("model: invariants of a run", () => {
     )
     const failed = { ...asked, end: { ...asked.end, tables: { ...tables, journal } } }
     assert.deepStrictEqual(lastPowerAction.problems(failed), [])
+  })
+
+  it("spec 3.19: a deleted server that was undeleted may be found again", () => {
+    const last = sound.end.tables.journal.at(-1)
+    assert.isDefined(last)
+    const requested = { kind: "undelete", server: "srv_e" } as const
+    const returned: History = {
+      ...withTables(({ counters, journal }) => ({
+        journal: [...journal, { ...last, cursor: last.cursor + 1, topic: "server:created" }],
+        counters: counters.map((one) => ({ ...one, value: one.value + 1 })),
+        kept_servers: []
+      })),
+      operations: [
+        ...withMore({ requested, status: 202 }).operations,
+        ...withMore({ requested: { kind: "get-server", server: "srv_e", what: "" } }).operations.slice(-1)
+      ]
+    }
+    for (const { problems } of [returns, order, gone, keptUntil])
+      assert.deepStrictEqual(problems(returned), [])
   })
 
   it("a change without a response may have been made, also after a later one", () => {

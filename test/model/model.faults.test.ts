@@ -8,11 +8,11 @@ import type { History } from "./History.ts"
 import { intrude } from "./intruder.ts"
 import { invariants } from "./invariants/index.ts"
 import { makeRecorder } from "./Recorder.ts"
-import { pendingWork, readSnapshot } from "./readSnapshot.ts"
+import { pendingWork, readFinished, readSnapshot, watchOperations } from "./readSnapshot.ts"
 import type { Snapshot } from "./Snapshot.ts"
 import { schedule } from "./schedule.ts"
 import { serverActivity } from "./serverActivity.ts"
-import { CLIENTS, faultSeconds, REPLICAS, SETTLE_TIMEOUT, seconds, seed } from "./settings.ts"
+import { CLIENTS, faultSeconds, KEEP_SECONDS, REPLICAS, SETTLE_TIMEOUT, seconds, seed } from "./settings.ts"
 import { makeSetup, nodeIds } from "./setup.ts"
 
 const MOST_SHOWN = 12
@@ -28,6 +28,9 @@ describe("design: every acknowledged change survives any fault, and all replicas
         const random = seeded(seed)
         const plan = schedule(random, faultSeconds * 1_000, { replicas: REPLICAS, nodes: nodeIds.length })
         recorder.line({ seed, seconds, plan })
+        for (const { brain, id } of setup.nodes)
+          brain.backups.observe = (event) => recorder.nodeTask({ node: id, ...event })
+        const watching = yield* Effect.forkChild(watchOperations(setup, recorder))
         const clients = makeClients(
           recorder,
           setup.replicas.map(({ url }) => url),
@@ -81,17 +84,19 @@ describe("design: every acknowledged change survives any fault, and all replicas
         yield* clients.undrainAll
         yield* clients.keepAll
         yield* clients.abortRollouts
+        yield* clients.pauseSchedules
 
         const rest = yield* Effect.result(
           eventually(
-            Effect.map(readSnapshot(setup), (snapshot) => ({
-              snapshot,
-              under: pendingWork(setup, snapshot),
-              subscribers: setup.subscribers.map(({ name, received }) => ({
+            Effect.map(readSnapshot(setup), (snapshot) => {
+              const under = pendingWork(setup, snapshot)
+              recorder.line({ under })
+              const subscribers = setup.subscribers.map(({ name, received }) => ({
                 name,
                 received: [...received()]
               }))
-            })),
+              return { snapshot, under, subscribers }
+            }),
             ({ under }) => under.length === 0,
             SETTLE_TIMEOUT
           )
@@ -103,11 +108,17 @@ describe("design: every acknowledged change survives any fault, and all replicas
         }
         recorder.line({ note: "all is at rest" })
         yield* clients.repeatAll(random)
+        yield* Fiber.interrupt(watching)
+        const readBackups = yield* readFinished(setup, rest.success.snapshot)
         const history: History = {
           operations: recorder.operations,
           intrusions: recorder.intrusions,
           disturbances: recorder.disturbances,
           nodeActions: recorder.nodeActions,
+          nodeTasks: recorder.nodeTasks,
+          operationsDone: recorder.operationsDone,
+          readBackups,
+          keepSeconds: KEEP_SECONDS,
           subscribers: rest.success.subscribers,
           end: rest.success.snapshot
         }
@@ -117,7 +128,7 @@ describe("design: every acknowledged change survives any fault, and all replicas
         )
         const answered = history.operations.filter(({ status }) => status !== undefined).length
         yield* Effect.logInfo(
-          `${history.operations.length} operations, ${answered} of them answered, ${history.disturbances.length} faults, ${history.end.tables.journal.length} journal entries (MUSTER_TEST_SEED=${seed})`
+          `${history.operations.length} operations, ${answered} of them answered, ${history.disturbances.length} faults, ${history.end.tables.journal.length} journal entries, ${history.readBackups.length} backups read, ${history.operationsDone.size} tasks and ${history.end.tables.schedule_runs.length} runs, ${history.end.tables.kept_servers.length} servers kept (MUSTER_TEST_SEED=${seed})`
         )
         assert.isAbove(answered, 0)
       }).pipe(Effect.scoped),

@@ -1,9 +1,13 @@
 /** Reads the state of a run, and returns the work in progress. */
 import { Effect, Schema } from "effect"
+import { hasEnded } from "../../src/contract/domain/Operation.ts"
 import { isOver } from "../../src/contract/domain/Rollout.ts"
+import { digestOf } from "../controlPlane/servers/support/FakeBackups.ts"
 import { statementsOn } from "../support/postgresDatabase.ts"
 import { adminKey, requestTo } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
+import type { ReadBackup } from "./History.ts"
+import type { Recorder } from "./Recorder.ts"
 import {
   definitionOf,
   INCLUDE,
@@ -15,6 +19,7 @@ import {
   Tables,
   tableColumns
 } from "./Snapshot.ts"
+import { READ_BACKUPS } from "./settings.ts"
 import { PORTS, type Replica, type Setup } from "./setup.ts"
 
 const tablesStatement = `SELECT json_build_object(${Object.entries(tableColumns)
@@ -34,14 +39,57 @@ export const readTables = Effect.fnUntraced(function* (url: string) {
   return yield* decodeTables(rows?.[0]?.tables)
 })
 
+const MOST_LISTED = 1_000
+/** Between two looks at the operations. */
+const LOOK = "200 millis"
+
+/** The ids of the deleted servers that a replica lists. */
+const allDeleted = Effect.fnUntraced(function* (api: Parameters<typeof expectStatus>[0]) {
+  const { json } = yield* expectStatus(api, 200, "GET", `/api/servers?deleted=true&limit=${MOST_LISTED}`)
+  return json.map(({ id }: { readonly id: string }): string => id)
+})
+
 const readReplica = Effect.fnUntraced(function* (replica: Replica, nodes: ReadonlyArray<string>) {
   const api = { request: requestTo(replica.url, adminKey) }
   const list = yield* expectStatus(api, 200, "GET", `/api/servers?${INCLUDE}`)
   const details = yield* Effect.forEach(nodes, (id) =>
     Effect.flatMap(expectStatus(api, 200, "GET", `/api/nodes/${id}`), ({ text }) => decodeNode(text))
   )
-  return { servers: yield* decodeList(list.text), text: list.text, nodes: details } satisfies ReplicaSeen
+  const deleted = yield* allDeleted(api)
+  return {
+    servers: yield* decodeList(list.text),
+    text: list.text,
+    nodes: details,
+    deleted
+  } satisfies ReplicaSeen
 })
+
+const decodeIds = Schema.decodeUnknownEffect(
+  Schema.fromJsonString(Schema.Array(Schema.Struct({ id: Schema.String })))
+)
+
+/** Records which operations are done, until it is interrupted; the database may be away. */
+export const watchOperations = (setup: Setup, recorder: Recorder) =>
+  Effect.forever(
+    Effect.gen(function* () {
+      const [rows] = yield* statementsOn(
+        setup.url,
+        `SELECT COALESCE(json_agg(o), '[]')::text AS done FROM (SELECT id FROM operations WHERE state = 'done') o`
+      )
+      recorder.done((yield* decodeIds(rows?.[0]?.done)).map(({ id }) => id))
+    }).pipe(Effect.timeout("5 seconds"), Effect.ignore, Effect.andThen(Effect.sleep(LOOK)))
+  )
+
+/** The contents of some finished backups, from any replica. */
+export const readFinished = (setup: Setup, { tables }: Snapshot) =>
+  Effect.forEach(
+    tables.backups.filter(({ state }) => state === "done").slice(-READ_BACKUPS),
+    ({ id }, index) => {
+      const { url = "" } = setup.replicas[index % setup.replicas.length] ?? {}
+      const read = requestTo(url, adminKey)("GET", `/api/backups/${id}/archive`)
+      return Effect.map(read, ({ status, text }): ReadBackup => ({ id, status, text }))
+    }
+  )
 
 export const readSnapshot = Effect.fnUntraced(function* (setup: Setup) {
   const ids = setup.nodes.map(({ id }) => id)
@@ -60,6 +108,10 @@ export const readSnapshot = Effect.fnUntraced(function* (setup: Setup) {
       id,
       ports: PORTS,
       instances,
+      kept: [...brain.kept.keys()],
+      backups: new Map([...brain.backups.stored].map(([backup, text]) => [backup, digestOf(text)])),
+      parts: [...brain.backups.parts],
+      lines: brain.lines,
       sentReports: new Map([...servers].map((server) => [server, sentReports(server)]))
     }
   })
@@ -75,6 +127,18 @@ export const pendingWork = (setup: Setup, { nodes, replicas, tables }: Snapshot)
   )
   const isOverdue = (expires_at: string | null) => expires_at !== null && Date.parse(expires_at) <= Date.now()
   return [
+    ...tables.operations
+      .filter(({ state }) => !hasEnded(state))
+      .map(({ id, kind, server_id, state }) => `operation ${id} (${kind} of ${server_id}) is ${state}`),
+    ...tables.backups
+      .filter(({ state }) => state !== "done" && state !== "failed")
+      .map(({ id, node_id, state }) => `backup ${id} on ${node_id} is ${state}`),
+    ...tables.schedule_runs
+      .filter(({ state }) => state === "running")
+      .map(({ id, schedule_id }) => `run ${id} of ${schedule_id} is running`),
+    ...tables.kept_servers
+      .filter(({ purge_at }) => purge_at <= Date.now())
+      .map(({ id, node_id }) => `${id} is to be purged on ${node_id}`),
     ...tables.servers
       .filter(({ expires_at }) => isOverdue(expires_at))
       .map(({ expires_at, id }) => `${id} expired at ${expires_at}`),

@@ -19,8 +19,34 @@ export const requestOf = (requested: ClientRequest): HttpRequest => {
     case "delete":
       return {
         method: "DELETE",
-        path: `/api/servers/${requested.server}${requested.force ? "?force=true" : ""}`
+        path: `/api/servers/${requested.server}?force=${requested.force}&purge=${requested.purge === true}`
       }
+    case "undelete":
+      return { method: "POST", path: `/api/servers/${requested.server}/undelete` }
+    case "back-up":
+      return { method: "POST", path: `/api/servers/${requested.server}/backups`, body: {} }
+    case "restore":
+      return { method: "POST", path: `/api/servers/${requested.server}/restore`, body: requested.body }
+    case "verify":
+      return { method: "POST", path: `/api/backups/${requested.backup}/verify` }
+    case "delete-backup":
+      return { method: "DELETE", path: `/api/backups/${requested.backup}` }
+    case "read-backup":
+      return { method: "GET", path: `/api/backups/${requested.backup}/archive` }
+    case "list-backups":
+      return { method: "GET", path: "/api/backups?state=done&limit=100" }
+    case "list-deleted":
+      return { method: "GET", path: "/api/servers?deleted=true" }
+    case "cancel":
+      return { method: "DELETE", path: `/api/operations/${requested.operation}` }
+    case "schedule":
+      return { method: "POST", path: "/api/schedules", body: requested.body }
+    case "run-schedule":
+      return { method: "POST", path: `/api/schedules/${requested.schedule}/run` }
+    case "pause-schedule":
+      return { method: "PATCH", path: `/api/schedules/${requested.schedule}`, body: { enabled: false } }
+    case "delete-schedule":
+      return { method: "DELETE", path: `/api/schedules/${requested.schedule}` }
     case "power":
       return {
         method: "POST",
@@ -31,7 +57,7 @@ export const requestOf = (requested: ClientRequest): HttpRequest => {
       return {
         method: "POST",
         path: `/api/servers/${requested.server}/commands`,
-        body: { commands: ["say hello"] }
+        body: { commands: [`write ${requested.text}`] }
       }
     case "patch":
       return { method: "PATCH", path: `/api/servers/${requested.server}`, body: requested.body }
@@ -88,7 +114,13 @@ export const partsOf = (requested: ClientRequest): ReadonlyArray<ClientRequest &
   return []
 }
 
-type Kept = Pick<Operation, "id" | "node_id" | "ids" | "detail" | "outcomes" | "unchanged" | "malformed">
+type Kept = Pick<
+  Operation,
+  "id" | "node_id" | "ids" | "others" | "detail" | "outcomes" | "unchanged" | "malformed"
+>
+
+/** Requests whose response has the id of what they have begun. */
+const begins: ReadonlyArray<ClientRequest["kind"]> = ["roll-out", "back-up", "restore", "verify", "schedule"]
 
 const outcomeOf = (body: {
   readonly status: unknown
@@ -102,6 +134,7 @@ export const keptOf = (requested: ClientRequest, { malformed, status, text }: Ht
   const wrong = (why: string): Kept => ({ malformed: why })
   if (malformed !== undefined) return wrong(malformed)
   try {
+    if (requested.kind === "read-backup" && status === 200) return {}
     const body = text === "" ? undefined : JSON.parse(text)
     if (status >= 400) {
       const unchanged = String(body.hint).startsWith(UNCHANGED)
@@ -112,8 +145,10 @@ export const keptOf = (requested: ClientRequest, { malformed, status, text }: Ht
         ? { id: body.id, node_id: body.node_id }
         : wrong(`a creation that answers ${text}`)
     }
-    if (requested.kind === "roll-out")
-      return typeof body.id === "string" ? { id: body.id } : wrong(`a rollout that answers ${text}`)
+    if (begins.includes(requested.kind))
+      return typeof body.id === "string" ? { id: body.id } : wrong(`a ${requested.kind} that answers ${text}`)
+    if (requested.kind === "list-backups" || requested.kind === "list-deleted")
+      return { others: body.map(({ id }: { readonly id: string }) => id) }
     const parts = partsOf(requested)
     if (parts.length > 0) {
       const outcomes = new Map(parts.map(({ server }) => [server, outcomeOf(body[server])]))

@@ -12,7 +12,7 @@ import { adminKey, ended, type Service } from "../support/Service.ts"
 import { type MessageFaults, makeSimulatedNode } from "../support/SimulatedNode.ts"
 import { arrivals } from "./arrivals.ts"
 import { blueprintFiles, files } from "./definitions.ts"
-import { logLevel, REPLICAS, seed } from "./settings.ts"
+import { KEEP_SECONDS, logLevel, REPLICAS, seed } from "./settings.ts"
 
 export const nodeIds = ["n0", "n1", "n2", "n3"] as const
 /** Ports and memory of one node: few enough to run out. */
@@ -24,8 +24,7 @@ const settings = {
   MUSTER_OVERCOMMIT_MEMORY: "1",
   MUSTER_NODE_HEARTBEAT_TIMEOUT: "3",
   MUSTER_NODE_LOST_AFTER: "9",
-  // The simulated nodes keep no files.
-  MUSTER_KEEP_DELETED: "0",
+  MUSTER_KEEP_DELETED: `${KEEP_SECONDS}s`,
   MUSTER_DATABASE_TIMEOUT: "1000",
   MUSTER_LOG_LEVEL: logLevel
 }
@@ -100,8 +99,9 @@ const makeNode = Effect.fnUntraced(function* (
     endMessageFaults: Effect.sync(() => void Object.assign(own, noMessageFaults)),
     /** Removes everything on its disk, while it is killed. */
     wipe: Effect.sync(() => {
-      const { arriving, files, held, instances, sequences, unsent } = node.brain
-      for (const all of [arriving, files, held, instances, sequences]) all.clear()
+      const { arriving, backups, files, held, instances, kept, sequences, unsent } = node.brain
+      for (const all of [arriving, files, held, instances, kept, sequences]) all.clear()
+      backups.wiped()
       unsent.length = 0
     })
   }

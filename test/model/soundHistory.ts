@@ -1,6 +1,8 @@
 /** A small correct history; each test of an invariant changes it in one place. */
 import type { Allocations } from "../../src/contract/domain/Allocation.ts"
+import { ServerId } from "../../src/contract/domain/Id.ts"
 import type { ServerStatus } from "../../src/contract/domain/ServerStatus.ts"
+import { digestOf } from "../controlPlane/servers/support/FakeBackups.ts"
 import { kinds, limitsOf, memoryOf } from "./definitions.ts"
 import type { ClientRequest, CreateBody, History, Operation, StreamEvent } from "./History.ts"
 import {
@@ -24,7 +26,8 @@ interface Made {
   readonly body: CreateBody
   /** Statuses after `installing`. */
   readonly statuses: ReadonlyArray<ServerStatus>
-  readonly deleted?: true
+  /** `kept`: its files stay. */
+  readonly deleted?: true | "kept"
 }
 
 const bodyOf = (blueprint_id: string, key: string, start?: true): CreateBody => ({
@@ -67,6 +70,15 @@ const made: ReadonlyArray<Made> = [
     body: bodyOf("passing", "key-d", true),
     statuses: ["offline", "starting", "running", "stopping", "offline"],
     deleted: true
+  },
+  {
+    id: "srv_e",
+    key: "key-e",
+    node_id: "n0",
+    ports: [30_002],
+    body: bodyOf("kept", "key-e"),
+    statuses: ["offline", "starting", "running"],
+    deleted: "kept"
   }
 ]
 
@@ -92,15 +104,30 @@ const journalOf = ({ body, deleted, id, statuses }: Made): ReadonlyArray<Omit<Jo
     entry("server:install", { phase: "ready" }),
     entry("status", first ?? "offline"),
     ...others.map((status) => entry("status", status)),
-    ...(deleted === true ? [entry("deleted", null)] : [])
+    ...(deleted === undefined ? [] : [entry("deleted", null)])
   ]
 }
 
-const journal: ReadonlyArray<JournalRow> = made
-  .flatMap(journalOf)
-  .map((entry, index) => ({ cursor: index + 1, ...entry }))
+const text = "write 1"
 
-const there = made.filter(({ deleted }) => deleted !== true)
+/** A backup of srv_a, which a schedule has made. */
+const backup = { id: "backup_a", server_id: "srv_a", name: "plan a" }
+
+const ofOperation = (state: string) => ({ operation: { id: "operation_a", state } })
+
+const worked: ReadonlyArray<Omit<JournalRow, "cursor">> = [
+  { topic: "server:operation", payload: ofOperation("queued") },
+  { topic: "server:operation", payload: ofOperation("done") },
+  { topic: "server:backup", payload: backup }
+].map((entry) => ({ at: 1, server_id: "srv_a", blueprint_id: "kept", ...entry }))
+
+const journal: ReadonlyArray<JournalRow> = [
+  ...made.slice(0, -1).flatMap(journalOf),
+  ...worked,
+  ...made.slice(-1).flatMap(journalOf)
+].map((entry, index) => ({ cursor: index + 1, ...entry }))
+
+const there = made.filter(({ deleted }) => deleted === undefined)
 
 const sum = (node: string) => {
   const on = there.filter(({ node_id }) => node_id === node)
@@ -145,6 +172,30 @@ const tables: Tables = {
   idempotency: made.map(({ id, key, node_id }) => ({ key: `env:${key}`, response: { id, node_id } })),
   rollouts: [{ id: "rollout_a", state: "done", total: 2, done: 2 }],
   rollout_servers: [{ rollout_id: "rollout_a", server_id: "srv_b", active: 0 }],
+  operations: [{ id: "operation_a", kind: "backup.create", server_id: "srv_a", state: "done", reason: null }],
+  backups: [
+    {
+      ...{ id: backup.id, server_id: "srv_a", node_id: "n0", state: "done", operation_id: "operation_a" },
+      figures: { sha256: digestOf(text) }
+    }
+  ],
+  kept_servers: [{ id: "srv_e", node_id: "n0", deleted_at: 1, purge_at: 7_200_001 }],
+  schedules: [
+    {
+      id: "schedule_a",
+      settings: { name: backup.name, steps: [{ command: [text] }, { backup: { name: backup.name } }] }
+    }
+  ],
+  schedule_runs: [
+    {
+      id: "run_a",
+      schedule_id: "schedule_a",
+      due_at: "2026-01-01T00:00:00.000Z",
+      state: "done",
+      reason: null
+    }
+  ],
+  schedule_run_servers: [{ run_id: "run_a", server_id: "srv_a", state: "done", step: 2, reason: null }],
   migrations: [],
   pending_deletions: [],
   removals: [],
@@ -159,6 +210,7 @@ const tables: Tables = {
 
 const replica: ReplicaSeen = {
   text: "",
+  deleted: tables.kept_servers.map(({ id }) => id),
   servers: tables.servers.map(({ allocations, blueprint_id, expires_at, id, labels, node_id, status }) => ({
     id,
     labels: labels ?? {},
@@ -185,6 +237,10 @@ const end: Snapshot = {
   nodes: NODES.map((id) => ({
     id,
     ports: PORTS,
+    kept: tables.kept_servers.filter(({ node_id }) => node_id === id).map((server) => server.id),
+    backups: new Map(id === "n0" ? [[backup.id, digestOf(text)]] : []),
+    parts: [],
+    lines: id === "n0" ? [text] : [],
     instances: tables.servers
       .filter(({ node_id }) => node_id === id)
       .map((server) => ({
@@ -212,9 +268,11 @@ const operation = (n: number, requested: ClientRequest, rest: Partial<Operation>
 })
 
 const operations: ReadonlyArray<Operation> = [
-  ...made.map(({ body, id, key, node_id }, n) =>
-    operation(n, { kind: "create", key, body }, { status: 202, id, node_id })
-  ),
+  ...made
+    .slice(0, -1)
+    .map(({ body, id, key, node_id }, n) =>
+      operation(n, { kind: "create", key, body }, { status: 202, id, node_id })
+    ),
   operation(4, { kind: "power", server: "srv_a", action: "start" }),
   operation(5, { kind: "delete", server: "srv_c", force: false }),
   operation(
@@ -233,6 +291,13 @@ const operations: ReadonlyArray<Operation> = [
   operation(11, { kind: "list", what: "/healthz" }, { status: undefined, lost: "ECONNREFUSED", replica: 1 }),
   operation(12, { kind: "patch", server: "srv_b", body: { labels: { "client-0": "1" } } }),
   operation(13, { kind: "patch", server: "srv_b", body: { labels: { "client-0": "2" } } }),
+  operation(
+    20,
+    { kind: "create", key: "key-e", body: bodyOf("kept", "key-e") },
+    { status: 202, id: "srv_e", node_id: "n0" }
+  ),
+  operation(21, { kind: "delete", server: "srv_e", force: false }),
+  operation(22, { kind: "back-up", server: "srv_a" }, { status: 202, id: "operation_a" }),
   operation(14, { kind: "patch", server: "srv_a", body: { expires_in: null } })
 ]
 
@@ -260,6 +325,13 @@ export const sound: History = {
   intrusions,
   disturbances: [{ name: "replica 1 is killed", what: "replica", target: 1, from: 1_090, to: 1_200 }],
   nodeActions: [],
+  nodeTasks: (["begun", "done"] as const).map((what, index) => ({
+    ...{ at: 2_300 + index, node: "n0", what, operation_id: "operation_a", kind: "create" as const },
+    ...{ backup_id: backup.id, server_id: ServerId.make("srv_a") }
+  })),
+  operationsDone: new Map([["operation_a", 2_400]]),
+  readBackups: [{ id: backup.id, status: 200, text }],
+  keepSeconds: 7_200,
   subscribers: [
     { name: "sse at replica 0", received },
     { name: "websocket at replica 1", received }

@@ -125,9 +125,8 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     registrations += 1
     token?.set(answer.json.token)
     deletedServers = answer.json.delete
-    for (const server of deletedServers) brain.instances.delete(server)
     unknown = (answer.json.unknown ?? []).map(({ id }: { readonly id: ServerId }) => id)
-    for (const server of unknown) brain.setAside(server)
+    brain.reconcile(answer.json)
   })
   const registering = yield* Semaphore.make(1)
   const registerAgain = Effect.suspend(() => {
@@ -238,6 +237,7 @@ export const makeSimulatedNode = Effect.fnUntraced(function* (options: Simulated
     /** Starts the node again after {@link kill}, with another boot id. */
     restart: Effect.gen(function* () {
       brain.boot += 1
+      brain.backups.restarted()
       bootScope = yield* Scope.fork(scope)
       // The senders ended with the previous boot.
       active.clear()

@@ -30,15 +30,27 @@ interface OrderedEntry {
   readonly server_id?: string | undefined
 }
 
-/** Whether an entry is about an existing server; leftovers on a node may be reported after its deletion. */
-export const isOfServer = <E extends OrderedEntry>(entry: E): entry is E & { readonly server_id: string } =>
-  entry.server_id !== undefined &&
-  entry.server_id !== "" &&
-  entry.topic !== "server:left" &&
-  entry.topic !== "server:suspect"
+/** Topics of what may happen after the deletion of a server: its files on a node, its operations, backups and runs end. */
+const afterDeletion: ReadonlySet<string> = new Set([
+  "server:left",
+  "server:suspect",
+  "server:operation",
+  "server:backup",
+  "server:schedule"
+])
 
-/** Cursors have no gap; each server has one creation, and its entries are between that and its deletion. */
-export const orderProblems = (journal: ReadonlyArray<OrderedEntry>): ReadonlyArray<string> => {
+/** Whether an entry is about an existing server. */
+export const isOfServer = <E extends OrderedEntry>(entry: E): entry is E & { readonly server_id: string } =>
+  entry.server_id !== undefined && entry.server_id !== "" && !afterDeletion.has(entry.topic)
+
+/**
+ * Cursors have no gap; each server has one creation, and its entries are between that and its deletion. A server of
+ * `undeleted` may be created again after its deletion.
+ */
+export const orderProblems = (
+  journal: ReadonlyArray<OrderedEntry>,
+  undeleted: ReadonlySet<string> = new Set()
+): ReadonlyArray<string> => {
   const created = new Set<string>()
   const deleted = new Set<string>()
   return journal.flatMap((entry, index) => {
@@ -47,8 +59,9 @@ export const orderProblems = (journal: ReadonlyArray<OrderedEntry>): ReadonlyArr
     if (!isOfServer(entry)) return gap
     const { server_id } = entry
     const at = `entry ${cursor} (${topic} of ${server_id})`
-    const isFirst = !created.has(server_id)
     const isCreation = topic === "server:created"
+    if (isCreation && undeleted.has(server_id) && deleted.delete(server_id)) created.delete(server_id)
+    const isFirst = !created.has(server_id)
     const problems = [
       ...gap,
       ...(isFirst && !isCreation ? [`${at} comes before its creation`] : []),

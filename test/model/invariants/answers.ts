@@ -9,12 +9,26 @@ import {
 } from "../History.ts"
 import { ABANDONED } from "../http.ts"
 import { withExpiry } from "./changes.ts"
+import { undeleted } from "./kept.ts"
 
 /** Allowed statuses of each request, during any fault (spec 1.4). */
 const allowed: Readonly<Record<ClientRequest["kind"], ReadonlyArray<number>>> = {
   create: [202, 503],
+  undelete: [202, 404, 409, 502, 503],
+  "back-up": [202, 404, 409, 502, 503],
+  restore: [202, 404, 409, 502, 503],
+  verify: [202, 404, 409, 502, 503],
+  "delete-backup": [204, 404, 409, 502, 503],
+  "read-backup": [200, 404, 409, 502, 503],
+  "list-backups": [200, 503],
+  "list-deleted": [200, 503],
+  cancel: [202, 404, 409, 503],
+  schedule: [201, 404, 409, 503],
+  "run-schedule": [202, 404, 409, 503],
+  "pause-schedule": [200, 404, 503],
+  "delete-schedule": [200, 404, 409, 503],
   "create-conflict": [409, 503],
-  delete: [200, 404, 502, 503],
+  delete: [200, 404, 409, 502, 503],
   power: [200, 404, 409, 502, 503],
   "power-many": [200, 503],
   "delete-many": [200, 503],
@@ -42,8 +56,13 @@ const beyondMemory: Readonly<Record<string, ReadonlyArray<number>>> = {
   "/stats": [409, 502, 503]
 }
 
+/** Whether a creation needs a backup, which may be gone. */
+const isFromBackup = (requested: ClientRequest): boolean =>
+  requested.kind === "create" && requested.body.from_backup !== undefined
+
 const allows = (requested: ClientRequest, status: number): boolean =>
   allowed[requested.kind].includes(status) ||
+  (isFromBackup(requested) && (status === 404 || status === 409)) ||
   (requested.kind === "get-server" && beyondMemory[requested.what]?.includes(status) === true)
 
 const serverOf = (requested: ClientRequest): string | undefined =>
@@ -122,7 +141,9 @@ export const found: Invariant = {
     return history.operations.flatMap((operation) => {
       const server = serverOf(operation.requested)
       const isCutOff = () => databases.some((it) => hits(it, operation.replica) && overlaps(operation, it))
-      if (operation.status === 404 && server !== undefined) {
+      // A restore may lack its backup.
+      const isServer = operation.detail?.startsWith("backup") !== true
+      if (operation.status === 404 && server !== undefined && isServer) {
         const creation = created.get(server)
         if (creation === undefined || creation.ended > operation.sent || isGone(server, operation.ended))
           return []
@@ -146,8 +167,10 @@ export const found: Invariant = {
 export const gone: Invariant = {
   name: "every deleted server stays deleted",
   problems: ({ operations }) => {
+    const mayReturn = undeleted({ operations })
     const removals = operations.filter(
-      ({ requested, status }) => requested.kind === "delete" && status === 200
+      ({ requested, status }) =>
+        requested.kind === "delete" && status === 200 && !mayReturn.has(requested.server)
     )
     const removed = Map.groupBy(removals, ({ requested, replica }) => `${replica} ${serverOf(requested)}`)
     return operations.flatMap((operation) => {

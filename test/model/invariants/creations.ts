@@ -2,6 +2,7 @@ import { isEphemeral, kinds } from "../definitions.ts"
 import type { Invariant } from "../History.ts"
 import { portsOf, sentKey } from "../Snapshot.ts"
 import { withExpiry } from "./changes.ts"
+import { undeleted } from "./kept.ts"
 import { firstNodes, givenUp, timelinesOf } from "./timelines.ts"
 
 /** One idempotency key creates one server, at any replica and for any number of requests. */
@@ -43,7 +44,8 @@ export const whole: Invariant = {
     const created = tables.journal.flatMap(({ server_id, topic }) =>
       topic === "server:created" ? [server_id] : []
     )
-    const twice = created.filter((id, index) => created.indexOf(id) !== index)
+    const mayReturn = undeleted({ operations })
+    const twice = created.filter((id, index) => created.indexOf(id) !== index && !mayReturn.has(id))
     return [
       ...twice.map((id) => `${id} was created twice`),
       ...created.filter((id) => !keys.has(id)).map((id) => `${id} was created without a stored response`),
@@ -129,8 +131,9 @@ export const deletions: Invariant = {
     const wanted = new Set(
       requested.flatMap(({ requested: it }) => (it.kind === "delete" ? [it.server] : []))
     )
+    const mayReturn = undeleted({ operations })
     const answered = requested.flatMap(({ requested: it, n, status }) =>
-      it.kind === "delete" && status === 200 ? [{ id: it.server, n }] : []
+      it.kind === "delete" && status === 200 && !mayReturn.has(it.server) ? [{ id: it.server, n }] : []
     )
     const records = new Set(end.tables.servers.map(({ id }) => id))
     const timelines = timelinesOf(end.tables)

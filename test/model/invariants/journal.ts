@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { fits, ServerStatus } from "../../../src/contract/domain/ServerStatus.ts"
 import { orderProblems } from "../../support/invariants.ts"
 import type { Invariant } from "../History.ts"
+import { undeleted } from "./kept.ts"
 import { firstNodes, isInstall, newest, timelinesOf } from "./timelines.ts"
 
 const isStatus = Schema.is(ServerStatus)
@@ -11,14 +12,14 @@ const isPlace = Schema.is(Schema.Struct({ node_id: Schema.String }))
 /** Cursors have no gap, and the entries of a server are between its creation and its deletion. */
 export const order: Invariant = {
   name: "the journal is gapless, and each server has one creation and at most one deletion",
-  problems: ({ end }) => {
+  problems: ({ end, operations }) => {
     const { counters, journal } = end.tables
     const count = counters.find(({ name }) => name === "journal")?.value
     return [
       ...(journal.at(-1)?.cursor === count
         ? []
         : [`the counter is ${count}, the last cursor ${journal.at(-1)?.cursor}`]),
-      ...orderProblems(journal)
+      ...orderProblems(journal, undeleted({ operations }))
     ]
   }
 }
@@ -44,7 +45,7 @@ export const state: Invariant = {
           ...differs(`status of ${id}`, newest(timeline, "status"), status),
           ...differs(`install of ${id}`, hasPhase(installed) ? installed.phase : "pending", install.phase),
           ...differs(`node of ${id}`, isPlace(placed) ? placed.node_id : places.get(id), node_id),
-          ...(newest(timeline, "server:start-pending") === undefined
+          ...(newest(timeline, "server:start-pending") === undefined || timeline?.hasReturned === true
             ? []
             : differs(`start of ${id}`, newest(timeline, "server:start-pending"), start_pending === 1))
         ]
@@ -95,8 +96,10 @@ export const transitions: Invariant = {
         const before = statuses[index - 1]?.payload
         if (before === undefined) return payload === "installing" ? [] : [`${id} begins as ${payload}`]
         if (!isStatus(before)) return []
-        if (before === payload) return [`entry ${cursor}: ${id} is published as ${payload} twice`]
         const at = entries.findIndex((entry) => entry.cursor === cursor)
+        if (entries[at - 1]?.topic === "server:created")
+          return payload === "offline" || payload === "installing" ? [] : [`${id} comes back as ${payload}`]
+        if (before === payload) return [`entry ${cursor}: ${id} is published as ${payload} twice`]
         const isLost =
           (payload === "installing" && isInstall(entries[at - 1]?.payload, "pending")) ||
           (payload === "offline" && entries[at + 1]?.topic === "deleted")

@@ -29,6 +29,9 @@ const isCertain = ({ nodeActions, operations, end }: History) => {
     // A rollout restarts servers.
     if (requested.kind === "roll-out") for (const id of requested.body.selector.ids) wild.add(id)
     if (requested.kind === "upgrade") wild.add(requested.server)
+    if (requested.kind === "restore") wild.add(requested.server)
+    // Its steps have power actions.
+    if (requested.kind === "schedule") wild.add(requested.body.server_id)
     if (requested.kind === "reinstall" || requested.kind === "reset" || requested.kind === "delete")
       wild.add(requested.server)
     if (requested.kind === "power" && status !== 200 && !REFUSED.includes(status ?? 0))
@@ -86,7 +89,9 @@ export const started: Invariant = {
     )
     const toStart = new Set(
       operations.flatMap(({ requested }) =>
-        requested.kind === "create" && requested.body.start === true ? [requested.key] : []
+        requested.kind === "create" && requested.body.start === true && !requested.body.from_backup
+          ? [requested.key]
+          : []
       )
     )
     const keys = new Map(end.tables.idempotency.map(({ key, response }) => [response.id, sentKey(key)]))

@@ -46,6 +46,7 @@ const isPlain = ({ nodeActions, operations }: History) => {
   )
   return (timeline: Timeline, node: string) =>
     newest(timeline, "server:placed") === undefined &&
+    !timeline.hasReturned &&
     !timeline.entries.some(
       ({ payload, topic }) => topic === "server:install" && isInstall(payload, "pending")
     ) &&

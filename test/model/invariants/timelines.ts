@@ -8,22 +8,28 @@ export interface Timeline {
   readonly blueprint_id: string
   readonly entries: ReadonlyArray<JournalRow>
   readonly statuses: ReadonlyArray<JournalRow>
+  /** Whether it was deleted and undeleted. */
+  readonly hasReturned: boolean
   readonly isDeleted: boolean
 }
 
 export const timelinesOf = ({ journal }: Pick<Tables, "journal">): ReadonlyMap<string, Timeline> => {
   const byServer = Map.groupBy(journal.filter(isOfServer), ({ server_id }) => server_id)
   return new Map(
-    [...byServer].map(([id, entries]) => [
-      id,
-      {
+    [...byServer].map(([id, entries]) => {
+      const since = entries.findLastIndex(({ topic }) => topic === "server:created")
+      return [
         id,
-        blueprint_id: entries[0]?.blueprint_id ?? "",
-        entries,
-        statuses: entries.filter(({ topic }) => topic === "status"),
-        isDeleted: entries.some(({ topic }) => topic === "deleted")
-      }
-    ])
+        {
+          id,
+          blueprint_id: entries[0]?.blueprint_id ?? "",
+          entries,
+          statuses: entries.filter(({ topic }) => topic === "status"),
+          hasReturned: since > 0,
+          isDeleted: entries.some(({ topic }, index) => topic === "deleted" && index > since)
+        }
+      ]
+    })
   )
 }
 

@@ -6,6 +6,7 @@ import {
   MOST_REPORTS,
   type PowerAction,
   type Registration,
+  type RegistrationAnswer,
   type Report,
   type ServerSpec
 } from "../../../../src/contract/domain/NodeMessages.ts"
@@ -21,6 +22,7 @@ import {
 import { FileRefused } from "../../../../src/contract/nodeApi/NodeFiles.ts"
 import { RecentRemovals } from "../../../../src/daemon/instances/instanceRemoval.ts"
 import { host, systemInfo } from "../../../support/samples.ts"
+import { FakeBackups } from "./FakeBackups.ts"
 
 interface Instance {
   /** What process and files have. */
@@ -73,6 +75,13 @@ export class FakeDaemon {
   readonly #arrivals = Latch.makeUnsafe(false)
   /** The files of servers. */
   readonly files = new Map<ServerId, string>()
+  /** Deleted servers whose files are kept. */
+  readonly kept = new Map<ServerId, Instance>()
+  readonly backups = new FakeBackups({
+    files: this.files,
+    status: (id) => this.instances.get(id)?.status,
+    call: (method, id, act) => this.#call(method, id, act)
+  })
   /** The files of servers unknown to the control plane. */
   readonly lost = new Map<ServerId, string>()
   readonly calls: Array<string> = []
@@ -127,7 +136,8 @@ export class FakeDaemon {
       capacity: { memory_bytes: 1, cpu_threads: 1, disk_bytes: 1 },
       runtimes: ["process"],
       system: host,
-      servers: [...this.instances.keys()].flatMap((id) => this.view(id) ?? [])
+      servers: [...this.instances.keys()].flatMap((id) => this.view(id) ?? []),
+      kept: [...this.kept.keys()]
     }
   }
 
@@ -193,8 +203,7 @@ export class FakeDaemon {
   serve(plane: ControlPlane["Service"]): Effect.Effect<void, never, Scope.Scope> {
     const register = Effect.gen({ self: this }, function* () {
       const answer = yield* plane.register(this.registration)
-      for (const id of answer.delete) yield* this.#drop(id)
-      for (const { id } of answer.unknown ?? []) this.setAside(id)
+      this.reconcile(answer)
     })
     const send = Effect.gen({ self: this }, function* () {
       yield* this.gate.await
@@ -240,8 +249,11 @@ export class FakeDaemon {
     })
   }
 
-  #drop(id: ServerId) {
-    return Effect.sync(() => this.#forget(id))
+  /** Does what the answer to a registration says. */
+  reconcile({ delete: deleted, keep = [], unknown = [] }: RegistrationAnswer) {
+    for (const id of deleted) this.#forget(id)
+    for (const { id } of unknown) this.setAside(id)
+    for (const id of keep) this.#keep(id)
   }
 
   setAside(id: ServerId) {
@@ -250,13 +262,41 @@ export class FakeDaemon {
   }
 
   #forget(id: ServerId) {
+    this.backups.removed(id)
+    this.backups.placed.delete(id)
     this.instances.delete(id)
+    this.kept.delete(id)
     this.files.delete(id)
     this.held.delete(id)
     this.arriving.delete(id)
   }
 
-  #call<A>(method: string, id: ServerId, act: () => A | DaemonRefused): Effect.Effect<A, DaemonError> {
+  /** Ends a server whose files stay. */
+  #keep(id: ServerId) {
+    const instance = this.instances.get(id)
+    if (instance === undefined) return
+    this.backups.removed(id)
+    this.instances.delete(id)
+    this.held.delete(id)
+    this.arriving.delete(id)
+    this.kept.set(id, instance)
+  }
+
+  /** Gives a kept server back, offline. */
+  #restore(spec: ServerSpec, instance: Instance) {
+    const { next: _, ...same } = instance
+    const { allocations, last_sequence = 0 } = spec
+    this.kept.delete(spec.id)
+    this.#removed.forget(spec.id)
+    this.sequences.set(spec.id, Math.max(this.sequences.get(spec.id) ?? 0, last_sequence))
+    for (let at = this.unsent.length - 1; at >= 0; at--)
+      if (this.unsent[at]?.server_id === spec.id) this.unsent.splice(at, 1)
+    const restored = { ...same, spec: { ...instance.spec, allocations }, status: "offline" as const }
+    this.instances.set(spec.id, restored)
+    this.#define(restored, spec)
+  }
+
+  #call<A>(method: string, id: string, act: () => A | DaemonRefused): Effect.Effect<A, DaemonError> {
     const run = Effect.suspend((): Effect.Effect<A, DaemonError> => {
       this.calls.push(`${method} ${id}`)
       const fault = this.faults.get(method)?.shift()
@@ -311,6 +351,8 @@ export class FakeDaemon {
     if (this.held.has(id) && (action === "start" || action === "restart")) {
       return refuse(409, "the server is migrating")
     }
+    if ((action === "start" || action === "restart") && this.backups.works(id, "restore"))
+      return refuse(409, "the server is being restored")
     if ((action === "start" || action === "restart") && install.phase !== "ready")
       return refuse(409, `the installation is ${install.phase}`)
     if (!allowed[action].includes(before)) return refuse(409, `server is ${before}`)
@@ -327,9 +369,19 @@ export class FakeDaemon {
         const stale = spec.arrival !== undefined && found?.spec.arrival !== spec.arrival
         if (stale) this.#forget(spec.id)
         const known = stale ? undefined : found
-        if (known === undefined) {
+        const kept = this.kept.get(spec.id)
+        if (known !== undefined) this.#define(known, spec)
+        else if (spec.restore === true) {
+          if (kept === undefined)
+            return refuse(404, `the files of the deleted server are not kept: ${spec.id}`)
+          this.#restore(spec, kept)
+        } else {
           if (this.#removed.covers(spec, performance.now()))
             return refuse(409, `server was removed: ${spec.id}`)
+          if (kept !== undefined) {
+            this.#restore(spec, kept)
+            return this.view(spec.id) ?? refuse(500, "the server is gone")
+          }
           this.#removed.forget(spec.id)
           const { stopped_by } = spec
           const own = stopped_by === undefined ? {} : { stopped_by }
@@ -337,13 +389,13 @@ export class FakeDaemon {
           this.instances.set(spec.id, instance)
           this.sequences.set(spec.id, spec.last_sequence ?? 0)
           this.#install(instance)
-        } else this.#define(known, spec)
+        }
         return this.view(spec.id) ?? refuse(500, "the server is gone")
       }),
     find: (id) => this.#on("find", id, () => this.view(id) ?? refuse(500, "the server is gone")),
     hold: (id, held) =>
       this.#on("hold", id, (instance) => {
-        if (held && instance.status === "installing")
+        if (held && (instance.status === "installing" || this.backups.works(id)))
           return refuse(409, "the node is working on the files of the server")
         const view = this.view(id)
         if (view === undefined) return refuse(500, "the server is gone")
@@ -363,9 +415,11 @@ export class FakeDaemon {
         const spec = instance?.spec
         const inUse = instance?.install.phase === "ready" && !this.held.has(id)
         if (options?.moved === true && inUse) this.setAside(id)
+        if (options?.kept === true && instance === undefined && this.kept.has(id)) return
         const was = { sequence: this.sequences.get(id) ?? 0, arrival: spec?.arrival }
         this.#removed.add(id, performance.now(), spec === undefined ? undefined : was)
-        this.#forget(id)
+        if (options?.kept === true) this.#keep(id)
+        else this.#forget(id)
       }),
     power: (id, action, _seconds, by) =>
       this.#on(
@@ -375,7 +429,12 @@ export class FakeDaemon {
           this.#power(instance, action, by) ??
           this.unsent.findLast((report) => report.server_id === id)?.sequence
       ),
-    commands: (id, lines) => this.#on("commands", id, () => void this.lines.push(...lines)),
+    commands: (id, lines) =>
+      this.#on("commands", id, () => {
+        this.lines.push(...lines)
+        const text = lines.findLast((line) => line.startsWith("write "))
+        if (text !== undefined) this.files.set(id, text)
+      }),
     register: Effect.void,
     reset: (id) => this.#on("reset", id, () => undefined),
     reinstall: (id) =>
@@ -437,13 +496,6 @@ export class FakeDaemon {
       diff: noFiles,
       uploads: { begin: noFiles, find: noFiles, append: noFiles, end: noFiles, endOf: noFiles }
     },
-    backups: {
-      work: noFiles,
-      receive: noFiles,
-      cancel: noFiles,
-      remove: noFiles,
-      archive: noFiles,
-      test: noFiles
-    }
+    backups: this.backups.calls
   }
 }
