@@ -99,6 +99,7 @@ const listing: Listing<Schedule> = {
     cron: ({ cron }) => cron,
     timezone: ({ timezone }) => timezone,
     servers: serversText,
+    source: ({ source }) => source,
     next: ({ enabled, next_at }) => (enabled ? (next_at ?? "") : "paused"),
     last: ({ last_run }) =>
       last_run === undefined ? "" : { text: last_run.state, color: colors[last_run.state] },

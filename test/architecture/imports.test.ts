@@ -107,6 +107,7 @@ const allowedImports: Record<string, ReadonlyArray<string>> = {
   ],
   "controlPlane/schedules": [
     "contract",
+    "controlPlane/blueprints",
     "shared/net",
     "controlPlane/store",
     "controlPlane/http",

@@ -41,6 +41,7 @@ layer(service(), options)("muster schedules", (it) => {
           ]
         })
         assert.strictEqual(yield* done("schedules", "list", "--server", "scheduled", "-o", "id"), id)
+        assert.match(yield* done("schedules", "list"), / SOURCE .*\n.* api /)
         assert.include(yield* done("schedules", "pause", "nightly"), "paused")
         assert.match(yield* done("schedules", "resume", id), /^next: +\S+Z$/m)
         assert.match(

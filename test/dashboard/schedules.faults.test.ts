@@ -1,7 +1,10 @@
+import { rmSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { service } from "../controlPlane/http/support/http.ts"
 import { chromium, chromiumNote } from "../support/browser.ts"
+import { blueprintFile } from "../support/definitions.ts"
 import { Muster } from "../support/Muster.ts"
 import { expectStatus, installed, running } from "../support/servers.ts"
 import { assertClean, browser, openPage, shows, slow, step, violationsOf } from "./browser.ts"
@@ -65,6 +68,36 @@ describe.runIf(chromium !== undefined)(`dashboard: schedules${chromiumNote}`, ()
           yield* step(() => card.getByRole("button", { name: "Actions on nightly" }).click())
           yield* step(() => card.getByRole("menuitem", { name: "Delete…" }).click())
           yield* step(() => dialog.getByRole("button", { name: "Delete nightly" }).click())
+          yield* shows(page, "No schedule yet")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "a schedule of a blueprint names its source, runs, and cannot be changed",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          yield* running(api, "kept")
+          writeFileSync(
+            join(api.folders.blueprints, "timed.yml"),
+            blueprintFile("timed", "game", {
+              rest: { schedules: [{ name: "hourly", cron: "0 * * * *", steps: [{ wait: 1 }] }] }
+            })
+          )
+          yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
+          const opened = yield* openPage(yield* browser, api, "/dashboard/schedules")
+          const { page } = opened
+          const card = page.getByRole("article", { name: "Schedule hourly" })
+          yield* step(() => card.getByText("blueprint timed", { exact: true }).nth(1).waitFor())
+          const pause = card.getByRole("button", { name: "Pause" })
+          assert.isTrue(yield* step(() => pause.isDisabled()))
+          yield* step(() => card.getByRole("button", { name: "Run now" }).click())
+          yield* step(() => card.getByText(/^(?:running|skipped)$/).waitFor())
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          rmSync(join(api.folders.blueprints, "timed.yml"))
+          yield* expectStatus(api, 200, "POST", "/api/blueprints/reload")
           yield* shows(page, "No schedule yet")
           yield* assertClean(opened)
         }).pipe(Effect.scoped),

@@ -7,8 +7,8 @@ import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
 import { TimeText } from "./nowText.ts"
 import { RunPriority, RunRule } from "./RunRule.ts"
+import { BlueprintSchedule } from "./Schedule.ts"
 import { StopTimeout } from "./Software.ts"
-import { inUnit } from "./units.ts"
 
 /** A named volume of an instance: `source` below the daemon's volumes folder, `target` inside the instance. */
 export const Volume = Schema.Struct({
@@ -65,18 +65,6 @@ export const RestartRule = Schema.Struct({
 }).annotate({ identifier: "RestartRule" })
 export type RestartRule = typeof RestartRule.Type
 
-const RestartDelay = Schema.Finite.check(
-  Schema.isBetween({ minimum: 0, maximum: 86_400 }, inUnit("a number of seconds"))
-)
-
-export const restartFields = {
-  on_crash: Schema.Boolean,
-  delay: RestartDelay,
-  max_delay: RestartDelay,
-  max_per_hour: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 3600 })),
-  reset_after: RestartDelay
-} as const
-
 /** The back-off of blueprints and definitions that give none, in seconds. */
 export const DEFAULT_BACKOFF = { delay: 5, max_delay: 300, reset_after: 600 } as const
 
@@ -103,6 +91,7 @@ export const Blueprint = Schema.Struct({
   env_allow: Schema.Array(Schema.String),
   files: Schema.optionalKey(FileRules),
   backup: Schema.optionalKey(BackupRule),
+  schedules: Schema.optionalKey(Schema.Array(BlueprintSchedule)),
   save: Schema.Boolean,
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
@@ -121,6 +110,7 @@ export const BlueprintView = Schema.Struct({
   state: Schema.NullOr(BlueprintState),
   files: Schema.optionalKey(FileRules),
   backup: Schema.optionalKey(BackupRule),
+  schedules: Schema.optionalKey(Schema.Array(BlueprintSchedule)),
   save: Schema.Boolean,
   start: Schema.optionalKey(Schema.Boolean),
   annotations: Schema.Record(Schema.String, Schema.Json)
@@ -136,6 +126,7 @@ export const MixinView = Schema.Struct({
   state: Schema.NullOr(BlueprintState),
   files: Schema.optionalKey(FileRules),
   backup: Schema.optionalKey(BackupRule),
+  schedules: Schema.optionalKey(Schema.Array(BlueprintSchedule)),
   annotations: Schema.Record(Schema.String, Schema.Json),
   mixin: Schema.Struct({ id: Schema.String, description: Schema.String })
 }).annotate({ identifier: "Mixin" })

@@ -1,11 +1,11 @@
 import { Schema, Struct } from "effect"
-import { restartFields } from "./Blueprint.ts"
 import { ParserName } from "./ConfigPatch.ts"
 import { MOST_VARIABLES } from "./environment.ts"
 import { DefinitionId } from "./Id.ts"
+import { PrintableText } from "./Labels.ts"
 import { limitFields, MemoryLimitInput } from "./Limits.ts"
 import { optionalInput, optionalInputs } from "./optionalInput.ts"
-import { RunPriority, RunRule } from "./RunRule.ts"
+import { RunPriority, RunRule, restartFields } from "./RunRule.ts"
 import { StopTimeout } from "./Software.ts"
 import { nullOr } from "./units.ts"
 
@@ -127,6 +127,15 @@ const boundedEnv = Schema.makeFilter(
   { expected: `at most ${MOST_VARIABLES} variables` }
 )
 
+const MOST_LEFT_OUT = 100
+
+/** Schedules of the blueprint that do not hold for the server, by their names (spec 13.7). */
+const LeftOut = Schema.Record(PrintableText(64), Schema.Null).check(
+  Schema.makeFilter((names) => Object.keys(names).length <= MOST_LEFT_OUT, {
+    expected: `at most ${MOST_LEFT_OUT} names`
+  })
+)
+
 const overrideFields = {
   save: Schema.Boolean,
   limits: LimitOverrides,
@@ -138,6 +147,7 @@ const overrideFields = {
   restart: RestartOverrides,
   run: RunRule,
   priority: RunPriority,
+  schedules: LeftOut,
   env: Schema.Record(EnvName, EnvValue)
 } as const
 
@@ -159,7 +169,7 @@ export const OverridesInput = Schema.Struct(
 
 const ConfigChange = Schema.Struct(changeOf({ parser: ParserName, find: ConfigOverride.fields.find }))
 
-/** A change of overrides: merged by field, config key and variable; null removes (spec 3.12). */
+/** A change of overrides: merged by field, config key and variable; null removes (spec 3.12). `schedules` is replaced. */
 export const OverridesChange = Schema.Struct(
   changeOf({
     ...overrideFields,

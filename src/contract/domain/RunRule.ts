@@ -1,6 +1,7 @@
-/** Which servers a node starts by itself. */
+/** Which servers a node starts by itself, and which after a crash. */
 import { Schema } from "effect"
 import { NodeCount, NodeText } from "./NodeText.ts"
+import { inUnit } from "./units.ts"
 
 /**
  * A node starts `unless_stopped` servers that were up when it ended, `always` also after a creation, a migration and an
@@ -17,6 +18,19 @@ export type RunRule = typeof RunRule.Type
 export const RunPriority = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 100 })).annotate({
   description: "Servers with a higher number are started first after a restart of their node; default 50."
 })
+
+const RestartDelay = Schema.Finite.check(
+  Schema.isBetween({ minimum: 0, maximum: 86_400 }, inUnit("a number of seconds"))
+)
+
+/** The rule of restarts after crashes, as blueprints and overrides give it. */
+export const restartFields = {
+  on_crash: Schema.Boolean,
+  delay: RestartDelay,
+  max_delay: RestartDelay,
+  max_per_hour: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 3600 })),
+  reset_after: RestartDelay
+} as const
 
 interface Ruled {
   readonly save: boolean

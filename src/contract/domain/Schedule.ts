@@ -1,5 +1,5 @@
 /** Schedules: steps that servers go through at fixed times (spec 13). */
-import { Schema } from "effect"
+import { Schema, Struct } from "effect"
 import { BackupRequest } from "./Backup.ts"
 import { ConsoleLine } from "./ConsoleLine.ts"
 import { DefinitionId, ServerId } from "./Id.ts"
@@ -11,12 +11,12 @@ import { ServerStatus } from "./ServerStatus.ts"
 import { inUnit } from "./units.ts"
 import { WebhookId } from "./Webhook.ts"
 
-/** Schedules of an installation, schedules of one server, and kept runs of each schedule. */
+/** Schedules of an installation, schedules of one server or one blueprint, and kept runs of each schedule. */
 export const MOST_SCHEDULES = 1_000
 export const MOST_OF_SERVER = 10
 export const KEPT_RUNS = 100
 
-const MOST_STEPS = 20
+export const MOST_STEPS = 20
 const MOST_NOTICES = 20
 const DAY = 24 * 60 * 60
 
@@ -160,11 +160,20 @@ export const ScheduleSettings = Schema.Struct({
   ...scheduleFields,
   server_id: Schema.optionalKey(scheduleFields.server_id),
   selector: Schema.optionalKey(scheduleFields.selector),
-  only_if: Schema.optionalKey(scheduleFields.only_if)
+  only_if: Schema.optionalKey(scheduleFields.only_if),
+  source: Schema.Literals(["api", "blueprint"]).annotate({
+    description: "`blueprint`: a blueprint has it, for its servers; only the files of blueprints change it."
+  })
 })
 export type ScheduleSettings = typeof ScheduleSettings.Type
 
-/** The values of fields that a request leaves out. */
+/** A schedule of a blueprint, with every default (spec 13.7). */
+export const BlueprintSchedule = Schema.Struct({
+  ...Struct.omit(ScheduleSettings.fields, ["server_id", "selector", "source"])
+}).annotate({ identifier: "BlueprintSchedule" })
+export type BlueprintSchedule = typeof BlueprintSchedule.Type
+
+/** The values of fields that a request or a blueprint leaves out. */
 export const scheduleDefaults = {
   timezone: "UTC",
   enabled: true,
@@ -174,7 +183,7 @@ export const scheduleDefaults = {
   max_parallel: 5,
   stagger: 0,
   on_failure: "stop"
-} as const
+} as const satisfies Partial<ScheduleSettings>
 
 export const RunState = Schema.Literals(["running", "done", "failed", "skipped", "missed", "cancelled"])
 export type RunState = typeof RunState.Type

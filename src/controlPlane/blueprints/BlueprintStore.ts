@@ -17,7 +17,7 @@ import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./v
 export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/blueprints/BlueprintStore", {
   make: Effect.fnUntraced(function* (options: { readonly directory: string }) {
     const software = yield* SoftwareStore
-    const { current, reload, warnings } = yield* makeReloadable({
+    const { current, isWhole, reload, warnings } = yield* makeReloadable({
       folder: "blueprints",
       directory: options.directory,
       build: blueprintSet,
@@ -84,6 +84,11 @@ export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/bl
       /** Returns the rule of backups of a blueprint; without the blueprint, there is none. */
       backupRule: (id: string): Effect.Effect<BackupRule> =>
         Effect.map(current, ({ blueprints }) => blueprints.get(id)?.backup ?? {}),
+      /**
+       * Returns all blueprints, which are the same object until a reload. Unless it `isWhole`, invalid files were left
+       * out at the start, and blueprints may be missing.
+       */
+      whole: Effect.all({ blueprints: Effect.map(current, ({ blueprints }) => blueprints), isWhole }),
       notes: Effect.fn("BlueprintStore.notes")(function* (id: string) {
         const blueprint = (yield* current).blueprints.get(id)
         return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)

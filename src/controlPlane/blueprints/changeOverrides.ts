@@ -15,15 +15,19 @@ const MAX_OVERRIDES = 1024 * 1024
 const isOverrides = Schema.is(Schema.toType(Overrides))
 const isDefinition = Schema.is(ServerDefinition)
 
+/** `schedules` is replaced as a whole, because null is a value in it. */
+const REPLACED = "schedules"
+
 /** Merges a change; null removes, and so does an object without fields. */
 const merge = (before: Value, change: Value, depth = 0): Value => {
   if (change === null) return undefined
   if (!isObject(change) || depth === DEEPEST) return change
   const merged = assign(
     isObject(before) ? before : {},
-    Object.keys(change).map(
-      (name) => [[name], merge(own(before, name), own(change, name), depth + 1)] as const
-    )
+    Object.keys(change).map((name) => {
+      const inside = depth === 0 && name === REPLACED ? DEEPEST : depth + 1
+      return [[name], merge(own(before, name), own(change, name), inside)] as const
+    })
   )
   return isObject(merged) && Object.keys(merged).length > 0 ? merged : undefined
 }
@@ -32,7 +36,7 @@ const merge = (before: Value, change: Value, depth = 0): Value => {
 const touched = (before: Value, change: Value, path: Path = []): ReadonlyArray<Path> => {
   if (change === null && before === undefined) return []
   const fields = change === null ? before : change
-  if (!isObject(fields) || path.length === DEEPEST) return [path]
+  if (!isObject(fields) || path.length === DEEPEST || path[0] === REPLACED) return [path]
   return Object.keys(fields).flatMap((name) =>
     touched(own(before, name), change === null ? null : own(change, name), [...path, name])
   )

@@ -5,15 +5,17 @@ import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../../contract/dom
 import { tooMuch } from "../../contract/domain/environment.ts"
 import type { FileRules } from "../../contract/domain/Files.ts"
 import { patchConflicts, planFiles } from "../../contract/domain/filePlan.ts"
+import type { BlueprintSchedule } from "../../contract/domain/Schedule.ts"
 import type { Written } from "./parse/decode.ts"
 import { type BlueprintFile, type Composable, configsOf, type MixinFile, stateOf } from "./parse/files.ts"
 import { tooManyPatterns } from "./parse/parseBlueprint.ts"
+import { tooManySchedules } from "./parse/parseSchedules.ts"
 import type { ServerPart } from "./parse/parseServer.ts"
 import { type StatePart, variablesOf } from "./parse/parseState.ts"
 import { type Origin, type Position, type Problem, printable } from "./parse/problem.ts"
 import { unknownPorts } from "./placeholders.ts"
 
-const nothing: Composable = { server: {}, state: null, files: {}, backup: {}, annotations: {} }
+const nothing: Composable = { server: {}, state: null, files: {}, backup: {}, schedules: [], annotations: {} }
 
 /** The reason why a composition fails: the cause and the ids that lead to it. */
 interface Failure {
@@ -102,7 +104,7 @@ export const compose = (
     included.reduce((all, one) => merge(all, one.parts), nothing),
     file
   )
-  const { annotations, backup, files, server, state } = parts
+  const { annotations, backup, files, schedules, server, state } = parts
   const { software, version } = server
   if (software === undefined || version === undefined) {
     const cause = `\`server.${software === undefined ? "software" : "version"}\` is missing`
@@ -120,6 +122,8 @@ export const compose = (
   }
   const excludes = tooManyPatterns(backup.exclude ?? [])
   if (excludes !== undefined) return fail(file.at, `\`backup.exclude\` with its mixins: ${excludes}`, [])
+  const many = tooManySchedules(schedules)
+  if (many !== undefined) return fail(file.at, `\`schedules\` with its mixins: ${many}`, [])
   const conflicts = conflictsOf(file, included, parts)
   if (conflicts.length > 0) return Result.fail(conflicts)
   const unknown = unknownPortsOf(file, parts)
@@ -143,6 +147,7 @@ export const compose = (
     env_allow: state?.env_allow ?? [],
     ...(Object.keys(files).length === 0 ? {} : { files }),
     ...(Object.keys(backup).length === 0 ? {} : { backup }),
+    ...(schedules.length === 0 ? {} : { schedules }),
     save: file.save,
     ...(file.start === undefined ? {} : { start: file.start }),
     annotations
@@ -175,6 +180,7 @@ export const merge = (earlier: Composable, later: Composable): Composable => ({
   state: mergeState(earlier.state, later.state),
   files: mergeFiles(earlier.files, later.files),
   backup: mergeBackup(earlier.backup, later.backup),
+  schedules: mergeSchedules(earlier.schedules, later.schedules),
   annotations: { ...earlier.annotations, ...later.annotations }
 })
 
@@ -220,6 +226,15 @@ const mergeFiles = (earlier: FileRules, later: FileRules): FileRules => {
 const mergeBackup = (earlier: BackupRule, later: BackupRule): BackupRule => {
   const exclude = append(earlier.exclude ?? [], later.exclude ?? [])
   return { ...earlier, ...later, ...(exclude.length === 0 ? {} : { exclude }) }
+}
+
+/** The later schedule of a name replaces the earlier one. */
+const mergeSchedules = (
+  earlier: ReadonlyArray<BlueprintSchedule>,
+  later: ReadonlyArray<BlueprintSchedule>
+): ReadonlyArray<BlueprintSchedule> => {
+  const names = new Set(later.map(({ name }) => name))
+  return [...earlier.filter(({ name }) => !names.has(name)), ...later]
 }
 
 /** `/world` and `world` are the same place. */

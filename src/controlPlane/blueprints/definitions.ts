@@ -1,6 +1,7 @@
 /** Sets of definitions from the files of a folder. */
 import { Effect, Result } from "effect"
 import type { Blueprint } from "../../contract/domain/Blueprint.ts"
+import { MOST_SCHEDULES } from "../../contract/domain/Schedule.ts"
 import type { Software } from "../../contract/domain/Software.ts"
 import { compose, flattenMixins } from "./compose.ts"
 import type { AnyFile, BlueprintFile, MixinFile } from "./parse/files.ts"
@@ -69,10 +70,18 @@ export const blueprintSet = (files: ReadonlyArray<AnyFile>): Definitions<Bluepri
     else mixins.set(id, mixin)
   }
   const blueprints = new Map<string, Blueprint>()
+  let schedules = 0
   for (const [id, file] of blueprintFiles) {
     const composed = compose(file, flat)
-    if (Result.isFailure(composed)) problems.push(...composed.failure)
-    else blueprints.set(id, composed.success)
+    if (Result.isFailure(composed)) {
+      problems.push(...composed.failure)
+      continue
+    }
+    schedules += composed.success.schedules?.length ?? 0
+    if (schedules > MOST_SCHEDULES) {
+      const reason = `the blueprints up to this one have more than ${MOST_SCHEDULES} schedules`
+      problems.push({ file: file.file, ...file.at, reason })
+    } else blueprints.set(id, composed.success)
   }
   const fileOf = new Map([...blueprintFiles].map(([id, { file }]) => [id, file]))
   return { value: { blueprints, mixins, files: fileOf }, problems }

@@ -53,6 +53,8 @@ export const choose = Effect.fnUntraced(function* <E, R>(
 export interface Reloadable<A> {
   /** The same object until a reload. */
   readonly current: Effect.Effect<A>
+  /** Whether nothing was left out at the start, or a reload has been done since. */
+  readonly isWhole: Effect.Effect<boolean>
   /** As `BlueprintStore.warnings`. */
   readonly warnings: Effect.Effect<ReadonlyArray<string>>
   readonly reload: Effect.Effect<void, InvalidRequest | SourceFailed>
@@ -208,6 +210,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
 
   return {
     current: Effect.sync(() => current.value),
+    isWhole: Effect.sync(() => current.missing.length === 0),
     warnings: Effect.gen(function* () {
       return [...refused, ...current.missing, ...(yield* warningsOf(current)), ...(yield* failing)]
     }),

@@ -28,13 +28,14 @@ export const blueprintView = (blueprint: Blueprint, software: SoftwareSet): Blue
   state: blueprint.state,
   ...(blueprint.files === undefined ? {} : { files: blueprint.files }),
   ...(blueprint.backup === undefined ? {} : { backup: blueprint.backup }),
+  ...(blueprint.schedules === undefined ? {} : { schedules: blueprint.schedules }),
   save: blueprint.save,
   ...(blueprint.start === undefined ? {} : { start: blueprint.start }),
   annotations: blueprint.annotations
 })
 
 export const mixinView = (mixin: MixinFile): MixinView => {
-  const { annotations, backup, description, files, id, state } = mixin
+  const { annotations, backup, description, files, id, schedules, state } = mixin
   const { configs, ...server } = mixin.server
   return {
     id,
@@ -44,6 +45,7 @@ export const mixinView = (mixin: MixinFile): MixinView => {
     state: state === null ? null : stateOf(state),
     ...(Object.keys(files).length === 0 ? {} : { files }),
     ...(Object.keys(backup).length === 0 ? {} : { backup }),
+    ...(schedules.length === 0 ? {} : { schedules }),
     annotations,
     mixin: { id, description }
   }

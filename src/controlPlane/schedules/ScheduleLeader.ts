@@ -8,6 +8,7 @@ import {
   type ScheduleRecord
 } from "../../contract/domain/Schedule.ts"
 import { backoff } from "../../shared/work/backoff.ts"
+import { type Times, timesOf } from "../../shared/work/cronTimes.ts"
 import { makeWorkQueue, type StepOutcome } from "../../shared/work/WorkQueue.ts"
 import { CurrentPrincipal, type Principal } from "../http/Principal.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
@@ -17,11 +18,11 @@ import { Leadership } from "../store/Leadership.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
 import { Store } from "../store/Store.ts"
 import { databaseRetrySchedule } from "../store/sql/sqlErrors.ts"
+import { makeBlueprintSchedules } from "./blueprintSchedules.ts"
 import { makeRunWork, type RunContext } from "./runWork.ts"
 import { makeScheduleServers } from "./scheduleChecks.ts"
 import { announce, newRun, tooManyServers } from "./scheduleRuns.ts"
 import { SchedulesOptions } from "./steps.ts"
-import { type Times, timesOf } from "./times.ts"
 
 /** Schedules that one look at the clock begins at most. */
 const AT_ONCE = 100
@@ -237,6 +238,7 @@ export const ScheduleLeader = Layer.effectDiscard(
     const repo = yield* ScheduleRepo
     const store = yield* Store
     const tick = yield* makeTick
+    const reconcile = yield* makeBlueprintSchedules
     const { step, wake } = yield* makeWorkOn
     const look = Duration.toMillis(options.look)
     const changed = Latch.makeUnsafe(false)
@@ -251,8 +253,10 @@ export const ScheduleLeader = Layer.effectDiscard(
     })
 
     const clock = Effect.gen(function* () {
+      let blueprints: Effect.Success<ReturnType<typeof reconcile>>
       while (true) {
         changed.closeUnsafe()
+        blueprints = yield* Effect.retry(reconcile(blueprints), databaseRetrySchedule)
         const rest = yield* Effect.retry(tick, databaseRetrySchedule)
         // The clock can be set at any moment, so no sleep is long.
         const sleep = Effect.sleep(Duration.millis(Math.max(0, Math.min(rest ?? look, look))))
@@ -262,6 +266,7 @@ export const ScheduleLeader = Layer.effectDiscard(
     yield* leadership.whileLeader(clock)
 
     yield* followChanges("controllers", (change) => {
+      if (change.topic === "definitions:reloaded") changed.openUnsafe()
       if (change.topic !== "schedule:changed") return
       if (change.run_id === null) changed.openUnsafe()
       else {

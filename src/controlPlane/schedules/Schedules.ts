@@ -16,6 +16,7 @@ import {
   type ScheduleSettings,
   scheduleDefaults
 } from "../../contract/domain/Schedule.ts"
+import { nextTimes } from "../../shared/work/cronTimes.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
@@ -23,13 +24,16 @@ import { WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import { Store } from "../store/Store.ts"
 import { checkTimes, lackingRights, makeScheduleServers, requireRights } from "./scheduleChecks.ts"
 import { makeRuns, makeView, stillRuns, tooManyServers } from "./scheduleRuns.ts"
-import { nextTimes } from "./times.ts"
 
 const PLANNED_TIMES = 10
 /** Servers that a plan names. */
 const PLANNED_SERVERS = 1_000
 
-const settingsOf = (given: CreateSchedule): ScheduleSettings => ({ ...scheduleDefaults, ...given })
+const settingsOf = (given: CreateSchedule): ScheduleSettings => ({
+  ...scheduleDefaults,
+  ...given,
+  source: "api"
+})
 
 /** Returns settings after a change; a new server replaces the selector, and a selector the server. */
 const changedSettings = (
@@ -51,6 +55,16 @@ const changedSettings = (
 
 const tooMany = (detail: string) =>
   new Conflict({ detail, hint: "Delete a schedule that is not needed: GET /api/schedules lists them." })
+
+/** 409: only the files of blueprints change the schedule (spec 13.7). */
+const refuseOfBlueprint = ({ id, settings: { name, selector, source } }: ScheduleRecord) => {
+  if (source === "api") return Effect.void
+  const left = JSON.stringify({ schedules: { [name]: null } })
+  return new Conflict({
+    detail: `schedule ${id} is \`${name}\` of blueprint ${selector?.blueprint_id}`,
+    hint: `Change \`schedules\` in the file of the blueprint or its mixin, then POST /api/blueprints/reload. One server leaves it out with the overrides ${left}.`
+  })
+}
 
 const isoOf = (at: number | undefined) => (at === undefined ? null : new Date(at).toISOString())
 
@@ -143,6 +157,7 @@ const makeChanges = Effect.gen(function* () {
     if (change.selector !== undefined && change.server_id !== undefined)
       return yield* new InvalidRequest({ detail: "body: expected either server_id or selector, got both" })
     const before = yield* store.read(find(id))
+    yield* refuseOfBlueprint(before)
     const now = yield* Clock.currentTimeMillis
     const wanted = changedSettings(before.settings, change)
     const times = yield* check(wanted, now)
@@ -173,7 +188,7 @@ const makeChanges = Effect.gen(function* () {
 
   const remove = Effect.fn("Schedules.remove")(function* (id: string) {
     const removed = Effect.gen(function* () {
-      yield* find(id)
+      yield* refuseOfBlueprint(yield* find(id))
       const [run] = yield* repo.unfinished(id)
       if (run !== undefined) return yield* stillRuns(id, run.id)
       yield* repo.remove(id)
@@ -186,12 +201,12 @@ const makeChanges = Effect.gen(function* () {
      * @error InvalidRequest times that cannot be read, or none
      * @error NotFound       the server does not exist, or the key may not read it
      * @error Forbidden      the key lacks the right of a step
-     * @error Conflict       there are too many schedules
+     * @error Conflict       there are too many schedules, or a blueprint has it
      */
     create,
     /** Changes a schedule, which then has the rights of the caller. Errors as {@link create}. */
     patch,
-    /** @error Conflict it runs */
+    /** @error Conflict it runs, or a blueprint has it */
     remove
   } as const
 })

@@ -6,11 +6,11 @@ import type { ServerId } from "../../contract/domain/Id.ts"
 import { admits, type Right } from "../../contract/domain/Key.ts"
 import type { ScheduleSettings, ScheduleStep } from "../../contract/domain/Schedule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { timesOf, whyNoZone } from "../../shared/work/cronTimes.ts"
 import { CurrentPrincipal, currentRestriction, type Principal } from "../http/Principal.ts"
 import { lackingOf, rightOfPower } from "../http/rights.ts"
 import { filterOf, matches } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
-import { timesOf, whyNoZone } from "./times.ts"
 
 const rightOf = (step: ScheduleStep): Right | undefined => {
   if ("command" in step || "warn" in step) return "commands"
@@ -68,12 +68,17 @@ export const checkTimes = Effect.fnUntraced(function* (
 const CRON_HINT =
   "Send five fields, such as `0 4 * * *` (04:00 each day) or `0 4 * * MON` (on Mondays), and a time zone such as Europe/Berlin."
 
+/** Whether a server leaves out a schedule of its blueprint (spec 13.7). */
+const isLeftOut = ({ name, source }: ScheduleSettings, record: ServerRecord | undefined): boolean =>
+  source === "blueprint" && Object.hasOwn(record?.overrides?.schedules ?? {}, name)
+
 /** Selects the servers of schedules. */
 export const makeScheduleServers = Effect.gen(function* () {
   const index = yield* ServerIndex
   return {
     /** Returns the servers that match now, within the limits of the current caller. */
-    select: Effect.fnUntraced(function* ({ selector, server_id }: ScheduleSettings) {
+    select: Effect.fnUntraced(function* (settings: ScheduleSettings) {
+      const { selector, server_id } = settings
       const within = yield* currentRestriction
       if (server_id !== undefined) {
         const record = index.get(server_id)
@@ -81,12 +86,13 @@ export const makeScheduleServers = Effect.gen(function* () {
       }
       const filter = yield* filterOf(selector ?? {})
       const page = yield* index.select({ filter: { ...filter, within } })
-      return page?.ids ?? []
+      return (page?.ids ?? []).filter((id) => !isLeftOut(settings, index.get(id)))
     }),
     /** Whether a server matches a schedule now. */
-    isFor: Effect.fnUntraced(function* ({ selector, server_id }: ScheduleSettings, record: ServerRecord) {
+    isFor: Effect.fnUntraced(function* (settings: ScheduleSettings, record: ServerRecord) {
+      const { selector, server_id } = settings
       if (selector === undefined) return server_id === record.id
-      return matches(yield* filterOf(selector), record)
+      return !isLeftOut(settings, record) && matches(yield* filterOf(selector), record)
     }),
     /** @error NotFound the caller may not read the server, or it does not exist */
     find: Effect.fnUntraced(function* (id: ServerId) {

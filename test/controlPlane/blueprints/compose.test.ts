@@ -5,6 +5,7 @@ import type { BackupRule } from "../../../src/contract/domain/BackupRule.ts"
 import type { Blueprint, BlueprintState, Volume } from "../../../src/contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../src/contract/domain/ConfigPatch.ts"
 import type { FileRules } from "../../../src/contract/domain/Files.ts"
+import type { BlueprintSchedule } from "../../../src/contract/domain/Schedule.ts"
 import { compose, flattenMixins } from "../../../src/controlPlane/blueprints/compose.ts"
 import type { Written } from "../../../src/controlPlane/blueprints/parse/decode.ts"
 import type { BlueprintFile, MixinFile, Reference } from "../../../src/controlPlane/blueprints/parse/files.ts"
@@ -19,11 +20,15 @@ interface Parts {
   readonly state?: Partial<BlueprintState> & { readonly env_allow?: ReadonlyArray<string> }
   readonly files?: FileRules
   readonly backup?: BackupRule
+  readonly schedules?: ReadonlyArray<BlueprintSchedule>
   readonly annotations?: Record<string, string>
 }
 
 /** Gives every entry its own line. */
-const partsOf = (file: string, { annotations = {}, backup = {}, files = {}, server = {}, state }: Parts) => {
+const partsOf = (
+  file: string,
+  { annotations = {}, backup = {}, files = {}, schedules = [], server = {}, state }: Parts
+) => {
   let line = 10
   const written = <A>(value: A): Written<A> => ({ value, at: { file, line: line++, column: 5 } })
   const { configs, ...others } = server
@@ -42,6 +47,7 @@ const partsOf = (file: string, { annotations = {}, backup = {}, files = {}, serv
           },
     files,
     backup,
+    schedules,
     annotations
   }
 }

@@ -46,7 +46,7 @@ layer(service(), options)("schedules", (it) => {
         assert.deepStrictEqual(rest, {
           ...body({ selector: { labels: { team: "a" } } }),
           ...{ enabled: true, missed: "skip", catch_up: 3600, overlap: "skip" },
-          ...{ max_parallel: 5, stagger: 0, on_failure: "stop", created_by: rest.created_by }
+          ...{ source: "api", max_parallel: 5, stagger: 0, on_failure: "stop", created_by: rest.created_by }
         })
         const own = yield* create(api, { server_id: server })
         const ids = (query: string) =>

@@ -5,6 +5,7 @@ import type { BackupRule } from "../../../contract/domain/BackupRule.ts"
 import type { BlueprintState } from "../../../contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../contract/domain/ConfigPatch.ts"
 import type { FileRules } from "../../../contract/domain/Files.ts"
+import type { BlueprintSchedule } from "../../../contract/domain/Schedule.ts"
 import type { Software } from "../../../contract/domain/Software.ts"
 import type { Written } from "./decode.ts"
 import type { ServerPart } from "./parseServer.ts"
@@ -17,6 +18,7 @@ export interface Composable {
   readonly state: StatePart | null
   readonly files: FileRules
   readonly backup: BackupRule
+  readonly schedules: ReadonlyArray<BlueprintSchedule>
   readonly annotations: Readonly<Record<string, Schema.Json>>
 }
 

@@ -103,7 +103,9 @@ const advice: Readonly<Partial<Record<ErrorCode, string>>> = {
 }
 
 const faultOf = ({ code, message }: YAMLError): string =>
-  advice[code] ?? printable(message) + (code === "BAD_SCALAR_START" ? "; put the value in quotes" : "")
+  advice[code] ??
+  printable(message) +
+    (code === "BAD_SCALAR_START" || /\balias\b/i.test(message) ? "; put the value in quotes" : "")
 
 const toLocated = (document: Document.Parsed): Result.Result<Located, ReadonlyArray<Fault>> => {
   const faults: Array<Fault> = [...document.errors, ...document.warnings]

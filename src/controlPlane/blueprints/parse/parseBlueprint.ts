@@ -20,6 +20,7 @@ import {
   written
 } from "./decode.ts"
 import type { BlueprintFile, MixinFile, Reference } from "./files.ts"
+import { schedules } from "./parseSchedules.ts"
 import { definitionId, Line, serverPart } from "./parseServer.ts"
 import { type StatePart, statePart } from "./parseState.ts"
 import { filePattern } from "./paths.ts"
@@ -79,6 +80,7 @@ const parts = {
   state: withDefault<StatePart | null>(statePart, null),
   files: withDefault(filesPart, {}),
   backup: withDefault(backupPart, {}),
+  schedules: withDefault(schedules, []),
   annotations: withDefault(record(json), {})
 }
 
@@ -97,6 +99,7 @@ export const blueprintFile = mapping(
     state: parts.state,
     files: parts.files,
     backup: parts.backup,
+    schedules: parts.schedules,
     save: withDefault(boolean, false),
     start: boolean,
     annotations: parts.annotations

@@ -1,12 +1,11 @@
 /** `server:` of blueprints and mixins, and the parts that software shares with it (spec 4.2). */
 import { Result, Schema } from "effect"
 import { PortName } from "../../../contract/domain/Allocation.ts"
-import { restartFields } from "../../../contract/domain/Blueprint.ts"
 import { ConfigParser, type ConfigPatches, parserOf } from "../../../contract/domain/ConfigPatch.ts"
 import { DefinitionId } from "../../../contract/domain/Id.ts"
 import { limitFields } from "../../../contract/domain/Limits.ts"
 import { ImageText, VersionText } from "../../../contract/domain/Overrides.ts"
-import { RunPriority, RunRule } from "../../../contract/domain/RunRule.ts"
+import { RunPriority, RunRule, restartFields } from "../../../contract/domain/RunRule.ts"
 import { StopTimeout } from "../../../contract/domain/Software.ts"
 import {
   boolean,

@@ -51,8 +51,9 @@ const announce = (schedule_id: string, run_id: string | null = null) =>
   Effect.flatMap(Transaction, ({ append }) => append({ topic: "schedule:changed", schedule_id, run_id }))
 
 const scheduleTable = (sql: SqlClient.SqlClient) => ({
+  /** Adds a schedule, unless there is one with its id: that of a blueprint has the same on each leader. */
   insert: Effect.fn("ScheduleRepo.insert")(function* (record: ScheduleRecord): Writing {
-    yield* sql`INSERT INTO schedules ${sql.insert(yield* encodeSchedule(record))}`
+    yield* sql`INSERT INTO schedules ${sql.insert(yield* encodeSchedule(record))} ON CONFLICT (id) DO NOTHING`
     yield* announce(record.id)
   }),
   save: Effect.fn("ScheduleRepo.save")(function* (record: ScheduleRecord): Writing {
@@ -81,6 +82,7 @@ const scheduleTable = (sql: SqlClient.SqlClient) => ({
       ])} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
     )
   }),
+  all: readSchedules(sql`SELECT * FROM schedules`),
   /** The number of all schedules, or of those of one server. */
   count: (server_id?: ServerId) =>
     countOf(

@@ -22,8 +22,13 @@ const MOST = 100
 
 const pathOf = ({ id }: Schedule): string => `/api/schedules/${segment(id)}`
 
+/** Returns why the caller cannot change a schedule, if it cannot: the file of a blueprint does. */
+const whyUnchanged = ({ selector, source }: Schedule): string | undefined =>
+  whyNot("schedules") ??
+  (source === "blueprint" ? `The file of the blueprint ${selector?.blueprint_id} has it.` : undefined)
+
 const itemsOf = (schedule: Schedule, onChanged: () => void): ReadonlyArray<MenuItem> => {
-  const lacks = whyNot("schedules")
+  const lacks = whyUnchanged(schedule)
   return [
     { text: "Change…", whyNot: lacks, onChoose: () => showSchedule(onChanged, schedule) },
     {
@@ -61,7 +66,7 @@ const Actions = (schedule: Schedule, onChanged: () => void): View => {
       {action({
         text: enabled ? "Pause" : "Resume",
         icon: enabled ? "pause" : "play",
-        whyNot: lacks,
+        whyNot: whyUnchanged(schedule),
         onClick: () => void toggle()
       })}
       <Menu label={`Actions on ${name}`} class="ghost square" items={itemsOf(schedule, onChanged)} />
@@ -75,7 +80,7 @@ const ScheduleCard = (props: {
   readonly onChanged: () => void
 }): View => {
   const { onChanged, schedule, tick } = props
-  const { cron, enabled, last_run, name, next_at, selector, server_id, steps, timezone } = schedule
+  const { cron, enabled, last_run, name, next_at, selector, server_id, source, steps, timezone } = schedule
   const [isOpen, setOpen] = useState(false)
   return (
     <article class="stack card schedule" aria-label={`Schedule ${name}`}>
@@ -92,6 +97,7 @@ const ScheduleCard = (props: {
           "Servers",
           server_id === undefined ? selectedBy(selector ?? {}) : serverLink(server_id, nameOf(server_id))
         )}
+        {source === "blueprint" && fact("Source", `blueprint ${selector?.blueprint_id}`)}
         {fact("Steps", <div class="labels">{steps.map((step) => label(stepText(step)))}</div>)}
         {last_run !== undefined &&
           fact(

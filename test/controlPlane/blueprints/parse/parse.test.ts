@@ -114,6 +114,7 @@ describe("spec 4.2: fields of a file", () => {
       },
       files: {},
       backup: {},
+      schedules: [],
       annotations: { maintainer: "ops", tags: ["game"] }
     })
   })
@@ -354,7 +355,7 @@ describe("spec 4.2: refused files", () => {
       "an unknown key without a similar one",
       blueprint("zzzzzz: 1"),
       [
-        "2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, files, backup, save, start, annotations"
+        "2:1: unknown key `zzzzzz`; the keys here are blueprint, includes, server, state, files, backup, schedules, save, start, annotations"
       ]
     ],
     ["no kind", "server: {}\n", ["1:1: no `blueprint:`, `mixin:` or `software:` at the top level"]],

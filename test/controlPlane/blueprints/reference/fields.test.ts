@@ -15,6 +15,7 @@ import {
   mixin,
   mixinFile
 } from "../../../../src/controlPlane/blueprints/parse/parseBlueprint.ts"
+import { schedulePart } from "../../../../src/controlPlane/blueprints/parse/parseSchedules.ts"
 import {
   config,
   limits,
@@ -58,7 +59,7 @@ const kinds = {
 /** Every mapping with known keys in a definition file, by its name in the references. */
 const mappings = {
   ...{ blueprintFile, blueprint, mixinFile, mixin, server: serverPart, limits, config, placement, restart },
-  ...{ backup: backupPart, keep: keepPart },
+  ...{ backup: backupPart, keep: keepPart, schedule: schedulePart },
   ...{ files: filesPart, state: statePart, volume, mount, copy, softwareFile, software, installScript }
 }
 
@@ -89,6 +90,12 @@ const places: Readonly<Record<keyof typeof mappings, Place>> = {
   restart: { kind: "blueprint", path: ["server", "restart"], composed: ["restart"], least: {} },
   backup: { kind: "blueprint", path: ["backup"], composed: ["backup"], least: {} },
   keep: { kind: "blueprint", path: ["backup", "keep"], composed: ["backup", "keep"], least: {} },
+  schedule: {
+    kind: "blueprint",
+    path: ["schedules", "0"],
+    composed: ["schedules", "0"],
+    least: { name: "nightly", cron: "0 4 * * *", steps: [{ wait: 1 }] }
+  },
   files: { kind: "blueprint", path: ["files"], composed: ["files"], least: {} },
   state: { kind: "blueprint", path: ["state"], composed: ["state"], least: {} },
   volume: {

@@ -89,6 +89,7 @@ export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
       declared: () => Effect.succeed({ names: new Set(), allowed: [] }),
       starts: () => Effect.succeed(undefined),
       backupRule: () => Effect.succeed({}),
+      whole: Effect.succeed({ blueprints: new Map(), isWhole: true }),
       notes: () => Effect.succeed([]),
       reload: Effect.void,
       today: Effect.succeed({ revision: () => undefined }),

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
-import { nextTimes, type Times, timesOf } from "../../../src/controlPlane/schedules/times.ts"
+import { nextTimes, type Times, timesOf } from "../../../src/shared/work/cronTimes.ts"
 
 const MINUTE = 60_000
 const begin = Date.UTC(2026, 0, 1)
