@@ -71,7 +71,7 @@ const dockerOptions = (runtime: ServiceSettings["embeddedRuntime"], settings: Da
 
 /** Files and folders with keys, or with the rights of the daemon. */
 const hiddenFiles = (
-  { dockerConfig, dockerSocket, tlsKey }: DaemonSettings,
+  { backupFolders, dockerConfig, dockerSocket, tlsKey }: DaemonSettings,
   { closed = [], dataDir }: { readonly dataDir: string; readonly closed?: ReadonlyArray<string> }
 ) => {
   // The variables also cover secrets whose value was read elsewhere.
@@ -79,7 +79,8 @@ const hiddenFiles = (
     /^(MUSTER_|APP_ADMIN_API_KEY).*_FILE$/.test(name) ? [value] : []
   )
   const files = [...secrets, tlsKey, ...closed].filter((path) => path !== "").map((path) => resolve(path))
-  return [resolve(dataDir), resolve(dockerSocket), dockerConfigPath(dockerConfig), ...files, ...ownFolders()]
+  const own = [...backupFolders, ...ownFolders()]
+  return [resolve(dataDir), resolve(dockerSocket), dockerConfigPath(dockerConfig), ...files, ...own]
 }
 
 /** A user without an entry in the user database and without `HOME` has no home. */
@@ -111,6 +112,7 @@ export const daemonOptions = Effect.fnUntraced(function* (
       force_outgoing_ip: settings.forceOutgoingIp
     })),
     allowedMounts,
+    backupFolders: settings.backupFolders,
     instanceFiles: settings.instanceFiles,
     diskCheckSeconds: settings.diskCheck,
     diskReserve: settings.diskReserve * MIB,

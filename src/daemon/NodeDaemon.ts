@@ -11,7 +11,6 @@ import type { Capacity } from "../contract/domain/Node.ts"
 import type { UnknownServer } from "../contract/domain/NodeMessages.ts"
 import { ControlPlane, type ControlPlaneError } from "../contract/nodeApi/ControlPlane.ts"
 import type { Daemon } from "../contract/nodeApi/Daemon.ts"
-import { folderTarget } from "./backups/target.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
 import { basesInUse } from "./files/treeRecord.ts"
 import { capacityOf, hostInfo, loadOf } from "./host/hostInfo.ts"
@@ -30,6 +29,8 @@ export interface NodeDaemonOptions extends NodeHostOptions, InstancesTuning {
   readonly url: string
   readonly version: string
   readonly allocations: ReadonlyArray<NodeAllocation>
+  /** Folders below which targets of backups may be (spec 12.6). Default: none. */
+  readonly backupFolders?: ReadonlyArray<string>
   /** The capacity for servers. Default: the host's. */
   readonly capacity?: Partial<Capacity>
   /** Runs before the first registration, so that the control plane can call an embedded daemon from then on. */
@@ -44,6 +45,12 @@ export interface NodeDaemonOptions extends NodeHostOptions, InstancesTuning {
 const MISSED_PAUSE = 1000
 /** The time for the last reports at shutdown, in ms. */
 const LAST_REPORTS = 2000
+
+const backupFolders = (options: NodeDaemonOptions) => ({
+  own: foldersOf(options).backupsDir,
+  allowed: options.backupFolders ?? [],
+  reserve: options.diskReserve ?? DISK_RESERVE
+})
 
 export class NodeDaemon extends Context.Service<
   NodeDaemon,
@@ -144,7 +151,7 @@ export class NodeDaemon extends Context.Service<
           instances,
           installer,
           files,
-          backups: folderTarget(foldersOf(options).backupsDir, options.diskReserve ?? DISK_RESERVE),
+          backups: backupFolders(options),
           place: options,
           register: Effect.asVoid(Effect.forkIn(uplink.register, scope)),
           system: Effect.map(offer, ({ known }) => hostInfo(known))

@@ -8,7 +8,7 @@ import { makeAccess } from "./access/makeAccess.ts"
 import { makeTasks } from "./access/tasks.ts"
 import { packFiles } from "./archives/packFiles.ts"
 import { makeBackups } from "./backups/makeBackups.ts"
-import type { BackupTarget } from "./backups/target.ts"
+import type { BackupFolders } from "./backups/targets.ts"
 import { makeLineIndex, pageBounds } from "./console/lines.ts"
 import type { IoError } from "./disk/fsio.ts"
 import { likelyKind } from "./files/fileContext.ts"
@@ -55,7 +55,7 @@ export interface DaemonParts {
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
   /** Where backups of servers are stored. */
-  readonly backups: BackupTarget
+  readonly backups: BackupFolders
   readonly place: NodePlace
   readonly system: Effect.Effect<HostInfo>
   readonly register: Effect.Effect<void>
@@ -238,7 +238,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
       return yield* (yield* instances.get(id)).lines
     }),
     access,
-    backups: yield* makeBackups({ files, instances, target: parts.backups })
+    backups: yield* makeBackups({ files, instances, folders: parts.backups })
   }
   return daemon
 })

@@ -8,6 +8,7 @@ import { Effect } from "effect"
 import { scene } from "../controlPlane/http/support/files.ts"
 import { options, service } from "../controlPlane/http/support/http.ts"
 import { muster } from "../support/command.ts"
+import { eventually } from "../support/eventually.ts"
 import { becomes, expectStatus } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { done, refused, run } from "./support.ts"
@@ -58,6 +59,26 @@ layer(service(), options)("muster backups", (it) => {
         assert.strictEqual(yield* done("backups", "delete", "kept:latest", "--yes"), `${id} is deleted`)
         yield* expectStatus(api, 404, "GET", `/api/backups/${id}`)
         assert.include(yield* refused(3, "backups", "show", id), "`muster backups list` lists what exists.")
+      })
+    )
+
+    it.effect("create backs up several servers, or those of a selector, and prints each", () =>
+      Effect.gen(function* () {
+        const [one, two] = [(yield* world("many-1")).id, (yield* world("many-2")).id]
+        for (const id of [one, two]) yield* done("servers", "patch", id, "--label", "group=many")
+        const lines = [one, two].map((id) => `${id} is being backed up`).toSorted()
+        const sorted = (text: string) => text.split("\n").toSorted()
+        const selected = yield* done("backups", "create", "--selector", "label=group=many", "--name", "all")
+        assert.deepStrictEqual(sorted(selected), lines)
+        for (const id of [one, two])
+          yield* eventually(run("backups", "show", `${id}:latest`, "--json"), ({ stdout }) =>
+            stdout.includes('"done"')
+          )
+        assert.deepStrictEqual(sorted(yield* done("backups", "create", "many-1", "many-2")), lines)
+        const named = yield* refused(64, "backups", "create", "--selector", "server=many-1")
+        assert.include(named, "it begins with one of label=, blueprint=, node= and status=.")
+        assert.include(named, "Name single servers without --selector.")
+        assert.include(yield* refused(64, "backups", "create"), "Name servers by id or name")
       })
     )
 

@@ -61,7 +61,11 @@ export const startS3Server = Effect.gen(function* () {
     {
       key = nobody,
       ...init
-    }: { readonly method: string; readonly body?: string; readonly key?: typeof nobody }
+    }: {
+      readonly method: string
+      readonly body?: string | Uint8Array<ArrayBuffer>
+      readonly key?: typeof nobody
+    }
   ) =>
     Effect.promise(() =>
       new AwsV4Signer({
@@ -117,7 +121,9 @@ export const startS3Server = Effect.gen(function* () {
     keys: Effect.map(call("s3", `/${BUCKET}?list-type=2`, { method: "GET", key }), (xml) =>
       [...xml.matchAll(/<Key>(.*?)<\/Key>/g)].map(([, name = ""]) => name).toSorted()
     ),
-    write: (name: string, body: string) => call("s3", `/${BUCKET}/${name}`, { method: "PUT", key, body })
+    read: (name: string) => call("s3", `/${BUCKET}/${name}`, { method: "GET", key }),
+    write: (name: string, body: string | Uint8Array<ArrayBuffer>) =>
+      call("s3", `/${BUCKET}/${name}`, { method: "PUT", key, body })
   }
 })
 

@@ -1,15 +1,17 @@
 /** `muster backups create`. */
-import { Effect } from "effect"
+import { Console, Effect } from "effect"
+import type { BackupRequest } from "../../contract/domain/Backup.ts"
 import type { Operation } from "../../contract/domain/Operation.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { labelFlag, labelsOf } from "../servers/patch.ts"
+import { acted, targetsOf } from "../servers/power.ts"
 import { listing } from "../shared/backup.ts"
 import { command, given, switchFlag, textFlag } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
-import { serverArgument, serverNamed } from "../shared/named.ts"
+import { selectorFlag, serverArguments, serverNamed } from "../shared/named.ts"
 import { endOf } from "../shared/operation.ts"
-import { outputFlags, printOne } from "../shared/output.ts"
+import { type OutputOptions, outputFlags, printOne } from "../shared/output.ts"
 import { secondsFlag } from "../shared/times.ts"
 
 /** Returns the backup that an operation makes. */
@@ -25,17 +27,31 @@ const madeBy = Effect.fnUntraced(function* ({ id }: Operation, server: Server["i
   })
 })
 
+/** Backs up one server, and prints the backup. */
+const createOne = Effect.fnUntraced(function* (
+  text: string,
+  payload: BackupRequest,
+  { background, ...flags }: OutputOptions & { readonly background: boolean }
+) {
+  const { id } = yield* serverNamed(text)
+  const begun = yield* ask((muster) => muster.backups.create({ params: { server: id }, payload }))
+  if (!background) yield* endOf(begun)
+  yield* printOne(flags, listing, yield* madeBy(begun, id))
+})
+
 export const create = command("create", {
   description:
-    "Back up all files of a server, whether it runs or not, and wait until the backup is done. For one that is certain to be consistent, stop the server first.",
-  short: "Back up the files of a server",
+    "Back up all files of servers, whether they run or not. For a backup that is certain to be consistent, stop the server first. With one server, the command waits until the backup is done, and prints it. With several or --selector, it prints each server whose backup has begun; a node makes one backup at a time, and `muster backups list` shows them.",
+  short: "Back up the files of servers",
   examples: {
     'muster backups create lobby --name "before the event" --pin': "Kept until a caller deletes it",
     "muster backups create lobby --expires 7d": "Deleted after a week",
-    "muster backups create k7f --background -o id": "Print the id, and do not wait"
+    "muster backups create k7f --background -o id": "Print the id, and do not wait",
+    "muster backups create --selector label=team=a --target offsite": "All servers of a team"
   },
   input: {
-    server: serverArgument,
+    server: serverArguments,
+    selector: selectorFlag,
     name: textFlag("name", "A name, which need not be unique"),
     target: textFlag(
       "target",
@@ -47,15 +63,21 @@ export const create = command("create", {
     background: switchFlag("background", "End once the work has begun, without waiting for it"),
     ...outputFlags
   },
-  *run({ background, expires, label, name, pin, server, target, ...flags }) {
-    const { id } = yield* serverNamed(server)
+  *run({ background, expires, label, name, pin, selector, server, target, ...flags }) {
     const payload = {
       ...given({ name, target, expires_in: expires }),
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
       ...(pin ? { pinned: true } : {})
     }
-    const begun = yield* ask((muster) => muster.backups.create({ params: { server: id }, payload }))
-    if (!background) yield* endOf(begun)
-    yield* printOne(flags, listing, yield* madeBy(begun, id))
+    const [only, ...others] = server
+    if (only !== undefined && others.length === 0 && selector.length === 0)
+      return yield* createOne(only, payload, { background, ...flags })
+    const targets = yield* targetsOf({ server, selector, yes: true })
+    if (targets.servers.length === 0) return yield* Console.error("No servers match.")
+    yield* acted(() => "is being backed up", targets, {
+      one: (id) => ask((muster) => Effect.asVoid(muster.backups.create({ params: { server: id }, payload }))),
+      many: (chosen) =>
+        ask((muster) => muster.backups.createMany({ payload: { selector: chosen, ...payload } }))
+    })
   }
 })

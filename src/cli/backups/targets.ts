@@ -1,10 +1,10 @@
 /** `muster backups targets`: where backups are stored (spec 12.6). */
-import { Console, Option } from "effect"
+import { Console, Effect, Option } from "effect"
 import { Argument, Flag } from "effect/cli"
 import type { BackupTargetView } from "../../contract/domain/BackupTarget.ts"
 import { NodeId } from "../../contract/domain/Id.ts"
 import { command, given, group, switchFlag, textFlag } from "../shared/command.ts"
-import { CommandError } from "../shared/failures.ts"
+import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { type Listing, listCommand, outputFlags, printOne, wide } from "../shared/output.ts"
 import { confirm, lineIn, yesFlag } from "../shared/terminal.ts"
@@ -20,6 +20,7 @@ const listing: Listing<BackupTargetView> = {
     id: ({ id }) => id,
     type: ({ type }) => type,
     bucket: s3(({ bucket }) => bucket),
+    folder: (target) => ("folder" in target ? target.folder : ""),
     endpoint: s3(({ endpoint }) => endpoint),
     source: ({ source }) => source,
     prefix: wide(s3(({ prefix }) => prefix)),
@@ -29,9 +30,6 @@ const listing: Listing<BackupTargetView> = {
 }
 
 const targetArgument = Argument.String("target").pipe(Argument.withDescription("Id of the target"))
-const needed = (name: string, description: string) =>
-  Flag.String(name).pipe(Flag.withDescription(description))
-
 const list = listCommand(
   listing,
   ask((muster) => muster.backupTargets.list()),
@@ -45,36 +43,101 @@ const list = listCommand(
   }
 )
 
+/** The fields of a target in a bucket, besides its secret. */
+const bucketFlags = {
+  endpoint: textFlag("endpoint", "URL of the S3 server"),
+  region: textFlag("region", "Its region"),
+  bucket: textFlag("bucket", "Name of the bucket"),
+  prefix: textFlag("prefix", "Beginning of the keys of its objects"),
+  "access-key": textFlag("access-key", "Id of the access key"),
+  "secret-file": textFlag("secret-file", "File with the secret access key; - is standard input")
+} as const
+
+const folderFlag = textFlag(
+  "folder",
+  "In place of a bucket: a folder of each node, below one of its MUSTER_NODE_BACKUP_FOLDERS"
+)
+
+const secretIn = (file: Option.Option<string>) =>
+  Effect.transposeOption(Option.map(file, (path) => lineIn("secret access key", path)))
+
+const needed = (name: keyof typeof bucketFlags, value: Option.Option<string>) =>
+  Option.match(value, {
+    onSome: Effect.succeed,
+    onNone: () => wrongUsage(`--${name} is missing: a target is a bucket with it, or --folder.`)
+  })
+
 const create = command("create", {
   description:
-    "Define a target in a bucket of an S3 server. The secret is read from a file and never shown. Test the target before you use it.",
-  short: "Define a target in an S3 bucket",
+    "Define a target: a bucket of an S3 server, or a folder of the nodes. The secret is read from a file and never shown. Test the target before you use it.",
+  short: "Define a target in an S3 bucket or a folder",
   examples: {
     "muster backups targets create offsite --endpoint https://s3.eu-west-1.amazonaws.com --region eu-west-1 --bucket my-backups --access-key AKIAEXAMPLE --secret-file s3-secret":
       "A bucket of AWS",
     "muster backups targets create minio --endpoint https://minio.example --region us-east-1 --bucket backups --access-key muster --secret-file - --path-style":
-      "A server of your own; the secret on standard input"
+      "A server of your own; the secret on standard input",
+    "muster backups targets create nas --folder /mnt/backups/muster":
+      "A disk or network storage that is mounted on the nodes"
   },
   input: {
     target: targetArgument,
-    endpoint: needed("endpoint", "URL of the S3 server"),
-    region: needed("region", "Its region"),
-    bucket: needed("bucket", "Name of the bucket"),
-    prefix: textFlag("prefix", "Beginning of the keys of its objects"),
-    "access-key": needed("access-key", "Id of the access key"),
-    "secret-file": needed("secret-file", "File with the secret access key; - is standard input"),
+    folder: folderFlag,
+    ...bucketFlags,
     "path-style": switchFlag("path-style", "The name of the bucket is in the path, as MinIO needs"),
     ...outputFlags
   },
-  *run({ bucket, endpoint, prefix, region, target, ...flags }) {
-    const payload = {
-      ...{ id: target, type: "s3" as const, endpoint, region, bucket },
-      access_key_id: flags["access-key"],
-      secret_access_key: yield* lineIn("secret access key", flags["secret-file"]),
-      ...given({ prefix }),
-      ...(flags["path-style"] ? { path_style: true } : {})
-    }
+  *run({ bucket, endpoint, folder, prefix, region, target, ...flags }) {
+    const { "access-key": key, "path-style": path_style, "secret-file": file } = flags
+    const ofBucket = [bucket, endpoint, prefix, region, key, file]
+    if (Option.isSome(folder) && (path_style || ofBucket.some(Option.isSome)))
+      return yield* wrongUsage("A target is a bucket or a folder: --folder stands alone.")
+    const payload = Option.isSome(folder)
+      ? { id: target, type: "node" as const, folder: folder.value }
+      : {
+          ...{ id: target, type: "s3" as const, endpoint: yield* needed("endpoint", endpoint) },
+          ...{ region: yield* needed("region", region), bucket: yield* needed("bucket", bucket) },
+          access_key_id: yield* needed("access-key", key),
+          secret_access_key: yield* lineIn("secret access key", yield* needed("secret-file", file)),
+          ...given({ prefix }),
+          ...(path_style ? { path_style } : {})
+        }
     yield* printOne(flags, listing, yield* ask((muster) => muster.backupTargets.create({ payload })))
+  }
+})
+
+const patch = command("patch", {
+  description:
+    "Change a target. Backups that are in it are looked for where it is from then on: copy them there before.",
+  short: "Change a target",
+  examples: {
+    "muster backups targets patch offsite --access-key AKIAEXAMPLE --secret-file s3-secret":
+      "Another access key",
+    "muster backups targets patch nas --folder /mnt/backups/new": "Another folder"
+  },
+  input: {
+    target: targetArgument,
+    folder: folderFlag,
+    ...bucketFlags,
+    "no-prefix": switchFlag("no-prefix", "Its keys have no prefix"),
+    "path-style": Flag.Literals("path-style", ["true", "false"]).pipe(
+      Flag.withDescription("Whether the name of the bucket is in the path"),
+      Flag.optional
+    ),
+    ...outputFlags
+  },
+  *run({ bucket, endpoint, folder, prefix, region, target, ...flags }) {
+    if (flags["no-prefix"] && Option.isSome(prefix))
+      return yield* wrongUsage("Give --prefix or --no-prefix, not both.")
+    const payload = {
+      ...given({ bucket, endpoint, folder, prefix, region, access_key_id: flags["access-key"] }),
+      ...given({ secret_access_key: yield* secretIn(flags["secret-file"]) }),
+      ...given({ path_style: Option.map(flags["path-style"], (text) => text === "true") }),
+      ...(flags["no-prefix"] ? { prefix: null } : {})
+    }
+    if (Object.keys(payload).length === 0)
+      return yield* wrongUsage("Say what to change, such as with --secret-file FILE.")
+    const changed = yield* ask((muster) => muster.backupTargets.patch({ params: { target }, payload }))
+    yield* printOne(flags, listing, changed)
   }
 })
 
@@ -103,14 +166,14 @@ const test = command("test", {
 })
 
 const remove = command("delete", {
-  description: "Delete a target that has no backups. Its bucket stays.",
+  description: "Delete a target that has no backups. Its bucket or folder stays.",
   examples: {
     "muster backups targets delete offsite": "After confirmation",
     "muster backups targets delete offsite --yes": "Without a question"
   },
   input: { target: targetArgument, yes: yesFlag },
   *run({ target, yes }) {
-    yield* confirm(`Delete the target ${target}, with its secret?`, yes)
+    yield* confirm(`Delete the target ${target}, with its secret if it has one?`, yes)
     yield* ask((muster) => muster.backupTargets.remove({ params: { target } }))
     yield* Console.log(`Target ${target} is deleted.`)
   }
@@ -118,6 +181,6 @@ const remove = command("delete", {
 
 export const targets = group("targets", {
   short: "Define where backups are stored",
-  description: "Define, test and delete targets of backups. Needs a key of scope AppAdmin.",
-  subcommands: [list, create, test, remove]
+  description: "Define, change, test and delete targets of backups. Needs a key of scope AppAdmin.",
+  subcommands: [list, create, patch, test, remove]
 })

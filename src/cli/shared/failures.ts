@@ -150,6 +150,7 @@ const commands: Readonly<Record<string, string>> = {
   "GET /api/audit": "muster audit",
   "GET /api/backups": "muster backups list",
   "GET /api/backup-targets": "muster backups targets list",
+  "PATCH /api/backup-targets/:target": "muster backups targets patch <target>",
   "GET /api/backups/:backup": "muster backups show <backup>",
   "GET /api/backups/:backup/archive": "muster backups get <backup>",
   "GET /api/blueprints": "muster blueprints list",

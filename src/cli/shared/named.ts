@@ -135,14 +135,20 @@ export interface Selection {
 
 const KINDS = "label=, blueprint=, node= and status="
 
+/** Beginnings that callers try for single servers. */
+const ONE_SERVER: ReadonlySet<string> = new Set(["id", "ids", "name", "server", "servers", "server_id"])
+
+const notACondition = (text: string, kind: string) =>
+  wrongUsage(
+    `--selector ${text} is not a condition: it begins with one of ${KINDS}.${ONE_SERVER.has(kind) ? " Name single servers without --selector." : ""}`
+  )
+
 const isStatus = (text: string): text is ServerStatus => ServerStatus.literals.some((one) => one === text)
 
 const withCondition = Effect.fnUntraced(function* (before: Selection, text: string) {
   const at = text.indexOf("=")
   const [kind, value] = at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 1)]
-  if (value === "") {
-    return yield* wrongUsage(`--selector ${text} is not a condition: it begins with one of ${KINDS}.`)
-  }
+  if (value === "") return yield* notACondition(text, kind)
   switch (kind) {
     case "label":
       if (labelCondition(value) === undefined) {
@@ -159,7 +165,7 @@ const withCondition = Effect.fnUntraced(function* (before: Selection, text: stri
       }
       return { ...before, status: value }
     default:
-      return yield* wrongUsage(`--selector ${text} is not a condition: it begins with one of ${KINDS}.`)
+      return yield* notACondition(text, kind)
   }
 })
 

@@ -1,4 +1,4 @@
-/** Where backups are stored (spec 12.6): on the node of the server, or as objects of an S3 server. */
+/** Where backups are stored (spec 12.6): in a folder of the node of the server, or as objects of an S3 server. */
 import { Schema } from "effect"
 import { definitionIdPattern, NodeId } from "./Id.ts"
 import { NodeText } from "./NodeText.ts"
@@ -59,12 +59,35 @@ export const S3Settings = Schema.Struct({
 })
 export type S3Settings = typeof S3Settings.Type
 
+/** A folder of each node that makes backups in the target. The pattern refuses empty names, `.`, `..` and controls. */
+export const TargetFolder = Schema.String.check(
+  Schema.isMaxLength(1000),
+  Schema.isPattern(
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: no path of a message may have control characters
+    /^(?:\/(?:[^/.\u0000-\u001f\u007f][^/\u0000-\u001f\u007f]*|\.[^/.\u0000-\u001f\u007f][^/\u0000-\u001f\u007f]*|\.\.[^/\u0000-\u001f\u007f]+))+$/u,
+    { expected: "an absolute path such as /mnt/backups, without `.`, `..` and empty names" }
+  )
+)
+
+/** The settings of a target that is a folder of the nodes. */
+export const FolderSettings = Schema.Struct({ type: Schema.Literal("node"), folder: TargetFolder })
+
+/** The settings of a target that a caller or a file has defined. */
+export const TargetSettings = Schema.Union([FolderSettings, S3Settings])
+export type TargetSettings = typeof TargetSettings.Type
+
 /** Who defined a target: the service itself, a caller, or the file of `MUSTER_BACKUP_TARGETS`. */
 const source = Schema.Literals(["service", "api", "file"])
 
 /** A target in responses; its secret is never part of one. */
 export const BackupTargetView = Schema.Union([
   Schema.Struct({ id: Schema.Literal(NODE_TARGET), type: Schema.Literal("node"), source }),
+  Schema.Struct({
+    id: BackupTargetId,
+    ...FolderSettings.fields,
+    source,
+    created_at: Schema.optionalKey(TimeText)
+  }),
   Schema.Struct({
     id: BackupTargetId,
     ...S3Settings.fields,
@@ -75,21 +98,25 @@ export const BackupTargetView = Schema.Union([
 export type BackupTargetView = typeof BackupTargetView.Type
 
 /** Body of `POST /api/backup-targets`. */
-export const CreateBackupTarget = Schema.Struct({
-  id: BackupTargetId,
-  type: Schema.Literal("s3"),
-  endpoint: s3Fields.endpoint,
-  region: s3Fields.region,
-  bucket: s3Fields.bucket,
-  prefix: optionalInput(s3Fields.prefix),
-  access_key_id: s3Fields.access_key_id,
-  secret_access_key: SecretAccessKey,
-  path_style: optionalInput(s3Fields.path_style)
-}).annotate({ identifier: "CreateBackupTarget" })
+export const CreateBackupTarget = Schema.Union([
+  Schema.Struct({ id: BackupTargetId, ...FolderSettings.fields }),
+  Schema.Struct({
+    id: BackupTargetId,
+    type: Schema.Literal("s3"),
+    endpoint: s3Fields.endpoint,
+    region: s3Fields.region,
+    bucket: s3Fields.bucket,
+    prefix: optionalInput(s3Fields.prefix),
+    access_key_id: s3Fields.access_key_id,
+    secret_access_key: SecretAccessKey,
+    path_style: optionalInput(s3Fields.path_style)
+  })
+]).annotate({ identifier: "CreateBackupTarget" })
 export type CreateBackupTarget = typeof CreateBackupTarget.Type
 
-/** Body of `PATCH /api/backup-targets/:target`; null removes the prefix. */
+/** Body of `PATCH /api/backup-targets/:target`, with fields of its type; null removes the prefix. */
 export const PatchBackupTarget = Schema.Struct({
+  folder: Schema.optionalKey(TargetFolder),
   endpoint: Schema.optionalKey(s3Fields.endpoint),
   region: Schema.optionalKey(s3Fields.region),
   bucket: Schema.optionalKey(s3Fields.bucket),
@@ -120,7 +147,8 @@ export const TestedBackupTarget = Schema.Struct({ node_id: NodeId, ...TargetTest
 
 /** What a node needs to reach a target. It has the secret: it is part of a call only, never stored or logged. */
 export const TargetAccess = Schema.Union([
-  Schema.Struct({ type: Schema.Literal("node") }),
+  /** Without a folder: the one in the data folder of the node. */
+  Schema.Struct({ type: Schema.Literal("node"), folder: Schema.optionalKey(TargetFolder) }),
   Schema.Struct({
     ...S3Settings.fields,
     secret_access_key: SecretAccessKey,

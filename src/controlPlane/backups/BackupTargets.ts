@@ -1,33 +1,29 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Option } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import type { BackupRecord } from "../../contract/domain/Backup.ts"
 import {
-  BackupTargetId,
   type BackupTargetView,
   type CreateBackupTarget,
   NODE_TARGET,
   type PatchBackupTarget,
-  S3Settings,
-  SecretAccessKey,
-  type TargetAccess
+  type TargetAccess,
+  type TargetSettings
 } from "../../contract/domain/BackupTarget.ts"
 import { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
-import type { BackupTaskRequest } from "../../contract/nodeApi/NodeBackups.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { publicNetworks } from "../../shared/net/addressPolicy.ts"
-import { settingFile } from "../http/settingFile.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet, nodeNotFound } from "../nodes/fleet/Fleet.ts"
 import { OperationFailed } from "../operations/OperationRunners.ts"
 import { type BackupTargetRecord, BackupTargetRepo } from "../store/repos/BackupTargetRepo.ts"
 import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
 import { Store } from "../store/Store.ts"
+import { type BackupTargetsOptions, makeFileTargets, TARGETS_SETTING } from "./targetsFile.ts"
 
 const MOST = 20
 const ALLOW_PRIVATE = "MUSTER_BACKUP_ALLOW_PRIVATE"
-const SETTING = "MUSTER_BACKUP_TARGETS"
 
 export const makeBackupTargetSeal = (secret: Uint8Array): Seal => makeSeal(secret, "backup targets")
 
@@ -39,35 +35,9 @@ export const BackupTargetSeal: Context.Reference<Seal> = Context.Reference(
   }
 )
 
-export interface BackupTargetsOptions {
-  /** The file of `MUSTER_BACKUP_TARGETS`, if any. */
-  readonly file?: string
-  readonly variable: (name: string) => string | undefined
-  /** Whether targets may have loopback, link-local and private addresses. */
-  readonly allowPrivate: boolean
-}
-
-/** A target of the file, with its secret. */
-interface FileTarget {
-  readonly id: string
-  readonly settings: S3Settings
-  readonly secret: string
-}
-
-const Entry = Schema.Struct({
-  id: BackupTargetId,
-  ...S3Settings.fields,
-  secret_access_key: Schema.optionalKey(Schema.String),
-  /** A variable of the service, or a file, with the secret. */
-  secret_access_key_env: Schema.optionalKey(Schema.String),
-  secret_access_key_file: Schema.optionalKey(Schema.String)
-})
-const TargetsInFile = Schema.Struct({ targets: Schema.Array(Entry) })
-const isSecret = Schema.is(SecretAccessKey)
-
 const ofFile = (id: string) =>
   new Conflict({
-    detail: `the file of ${SETTING} defines the target ${id}`,
+    detail: `the file of ${TARGETS_SETTING} defines the target ${id}`,
     hint: "Change the file, then restart the service or send it SIGHUP."
   })
 const ofService = () =>
@@ -83,42 +53,48 @@ const viewOf = ({ created_at, id, settings }: BackupTargetRecord): BackupTargetV
   created_at
 })
 
+/** Returns the settings with the changes of a request. @error InvalidRequest a field is of the other type */
+const changed = (id: string, before: TargetSettings, change: PatchBackupTarget) => {
+  const refuse = (field: string) =>
+    new InvalidRequest({
+      detail: `body field ${field}: the target ${id} ${before.type === "node" ? "is a folder of nodes" : "is a bucket"}`,
+      hint: "Send fields of its type, or define another target."
+    })
+  if (before.type === "node") {
+    const foreign = Object.keys(change).find((field) => field !== "folder")
+    return foreign === undefined
+      ? Effect.succeed<TargetSettings>({ type: before.type, folder: change.folder ?? before.folder })
+      : Effect.fail(refuse(foreign))
+  }
+  const { folder, prefix, secret_access_key: _, ...fields } = change
+  if (folder !== undefined) return Effect.fail(refuse("folder"))
+  const { prefix: old, ...kept } = before
+  const after = prefix === undefined ? old : (prefix ?? undefined)
+  return Effect.succeed<TargetSettings>({
+    ...kept,
+    ...fields,
+    ...(after === undefined ? {} : { prefix: after })
+  })
+}
+
 const nodeView: BackupTargetView = { id: NODE_TARGET, type: "node", source: "service" }
 
-/** Reads the targets of the file. @error InvalidRequest the file cannot be read, or is not valid */
-const makeFileTargets = (
-  { file: path, variable }: BackupTargetsOptions,
-  check: (endpoint: string) => string | undefined
-) =>
-  Effect.gen(function* (): Effect.fn.Return<ReadonlyMap<string, FileTarget>, InvalidRequest> {
-    if (path === undefined) return new Map()
-    const file = settingFile(SETTING, path)
-    const { targets } = yield* file.decode(TargetsInFile)
-    yield* file.refuseTwice(targets.map(({ id }) => id))
-    const read = yield* Effect.forEach(
-      targets,
-      Effect.fnUntraced(function* (entry) {
-        const {
-          id,
-          secret_access_key: inline,
-          secret_access_key_env,
-          secret_access_key_file,
-          ...settings
-        } = entry
-        if (id === NODE_TARGET) return yield* file.invalid(`${id}: every service has this target`)
-        const refused = check(settings.endpoint)
-        if (refused !== undefined) return yield* file.invalid(`${id}: ${refused}`)
-        const places = { inline, variable: secret_access_key_env, file: secret_access_key_file }
-        const secret = yield* file.secret(places, variable)
-        if (!isSecret(secret))
-          return yield* file.invalid(
-            `${id}: expected one of secret_access_key, secret_access_key_env and secret_access_key_file, with a secret`
-          )
-        return { id, settings, secret }
-      })
-    )
-    return new Map(read.map((target) => [target.id, target]))
-  })
+/** Returns what a node needs to reach a target, unless its secret is lost. */
+const accessTo = (
+  settings: TargetSettings,
+  secret_access_key: string | undefined,
+  allow_private: boolean
+): TargetAccess | undefined => {
+  if (settings.type === "node") return settings
+  return secret_access_key === undefined ? undefined : { ...settings, secret_access_key, allow_private }
+}
+
+/** Returns settings and secret of a new target, as they are stored. */
+const storedOf = (input: CreateBackupTarget, seal: Seal) => {
+  if (input.type === "node") return { settings: { type: input.type, folder: input.folder }, sealed: null }
+  const { id, secret_access_key, ...settings } = input
+  return { settings, sealed: seal.seal(id, secret_access_key) }
+}
 
 /** The nodes that reach targets. */
 const makeNodes = Effect.gen(function* () {
@@ -128,8 +104,8 @@ const makeNodes = Effect.gen(function* () {
   const anyNode = () => fleet.list.find(({ id }) => isConnected(id))?.id
   return {
     /** Returns the node that reaches a backup: the one that made it, or any if it is not on a node. */
-    nodeFor: ({ node_id, target }: Pick<BackupRecord, "node_id" | "target">): NodeId =>
-      target === NODE_TARGET || isConnected(node_id) ? node_id : (anyNode() ?? node_id),
+    nodeFor: ({ node_id }: Pick<BackupRecord, "node_id">, { type }: TargetAccess): NodeId =>
+      type === "node" || isConnected(node_id) ? node_id : (anyNode() ?? node_id),
     testOn: Effect.fnUntraced(function* (target: TargetAccess, wanted: NodeId | undefined) {
       if (wanted !== undefined && fleet.get(wanted) === undefined) return yield* nodeNotFound(fleet, wanted)
       const node_id = wanted ?? anyNode()
@@ -151,6 +127,7 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
     /** Returns why an address is refused; the node checks a name at each connection. */
     const check = (endpoint: string) => networks.refusal(new URL(endpoint).hostname)
     const readFile = makeFileTargets(options, check)
+    const { allowPrivate: allow_private } = options
     let file = yield* readFile
 
     const checkEndpoint = (endpoint: string) => {
@@ -167,8 +144,10 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
     const stored = Effect.fnUntraced(function* (id: string) {
       const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
       if (record === undefined) return yield* NotFound.backupTarget(id)
-      const secret = seal.open(id, record.sealed)
-      if (secret !== undefined) return { secret, settings: record.settings }
+      const { sealed, settings } = record
+      const secret_access_key = sealed === null ? undefined : seal.open(id, sealed)
+      const access = accessTo(settings, secret_access_key, allow_private)
+      if (access !== undefined) return access
       return yield* new Conflict({
         detail: `the secret of the target ${id} was sealed with another secret.key`,
         hint: "Send it again: PATCH /api/backup-targets/:target with secret_access_key."
@@ -179,13 +158,11 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
     const accessOf = Effect.fn("BackupTargets.accessOf")(function* (id: string) {
       const onNode: TargetAccess = { type: "node" }
       if (id === NODE_TARGET) return onNode
-      const { secret, settings } = file.get(id) ?? (yield* stored(id))
-      const access: TargetAccess = {
-        ...settings,
-        secret_access_key: secret,
-        allow_private: options.allowPrivate
-      }
-      return access
+      const inFile = file.get(id)
+      return (
+        (inFile === undefined ? undefined : accessTo(inFile.settings, inFile.secret, allow_private)) ??
+        (yield* stored(id))
+      )
     })
 
     return {
@@ -206,17 +183,12 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
       }),
       /** @error InvalidRequest its address is not allowed @error Conflict the id is used, or there are too many */
       create: Effect.fn("BackupTargets.create")(function* (input: CreateBackupTarget) {
-        const { id, secret_access_key, ...settings } = input
+        const { id } = input
         yield* describeAudit({ id })
         if (id === NODE_TARGET) return yield* ofService()
         if (file.has(id)) return yield* ofFile(id)
-        yield* checkEndpoint(settings.endpoint)
-        const record = {
-          id,
-          created_at: yield* nowText,
-          settings,
-          sealed: seal.seal(id, secret_access_key)
-        } satisfies BackupTargetRecord
+        if (input.type === "s3") yield* checkEndpoint(input.endpoint)
+        const record = { id, created_at: yield* nowText, ...storedOf(input, seal) }
         const added = Effect.gen(function* () {
           const all = yield* repo.all
           if (all.some((one) => one.id === id))
@@ -235,19 +207,17 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
         return viewOf(record)
       }),
       patch: Effect.fn("BackupTargets.patch")(function* (id: string, change: PatchBackupTarget) {
-        const { prefix, secret_access_key, ...fields } = change
-        if (fields.endpoint !== undefined) yield* checkEndpoint(fields.endpoint)
-        const changed = Effect.gen(function* () {
+        const { endpoint, secret_access_key } = change
+        if (endpoint !== undefined) yield* checkEndpoint(endpoint)
+        const patched = Effect.gen(function* () {
           const record = yield* find(id)
-          const { prefix: before, ...kept } = record.settings
-          const after = prefix === undefined ? before : (prefix ?? undefined)
-          const settings = { ...kept, ...fields, ...(after === undefined ? {} : { prefix: after }) }
+          const settings = yield* changed(id, record.settings, change)
           const sealed = secret_access_key === undefined ? record.sealed : seal.seal(id, secret_access_key)
           const next = { ...record, settings, sealed }
           yield* repo.put(next)
           return viewOf(next)
         })
-        return yield* store.write(changed)
+        return yield* store.write(patched)
       }),
       /** @error Conflict backups are in it */
       remove: Effect.fn("BackupTargets.remove")(function* (id: string) {
@@ -287,14 +257,9 @@ export const answeredBy = <A, R>(node_id: NodeId, use: Effect.Effect<A, FileErro
       : Effect.fail(new NodeFailure({ detail: `node ${node_id}: ${error.detail}`, hint: error.hint }))
   )
 
-/** Returns the call of a task on a backup. @error OperationFailed its target is not defined any more */
-export const callIn = (
-  targets: BackupTargets["Service"],
-  call: Omit<BackupTaskRequest, "target">,
-  { target }: Pick<BackupRecord, "target">
-) =>
+/** Returns what a node needs for the target of a backup. @error OperationFailed it is not defined any more */
+export const accessIn = (targets: BackupTargets["Service"], { target }: Pick<BackupRecord, "target">) =>
   targets.accessOf(target).pipe(
-    Effect.map((access): BackupTaskRequest => ({ ...call, target: access })),
     Effect.catchTags({
       NotFound: ({ detail }) => new OperationFailed({ reason: detail }),
       Conflict: ({ detail }) => new OperationFailed({ reason: detail })

@@ -73,10 +73,10 @@ export const makeRemoveBackup = Effect.gen(function* () {
   return Effect.fnUntraced(function* (record: BackupRecord) {
     const { id, server_id, target } = record
     const access = yield* targets.accessOf(target)
-    const node_id = targets.nodeFor(record)
+    const node_id = targets.nodeFor(record, access)
     yield* store.write(repo.deleting(id, index.factsOf(server_id)))
     // Without their node, the files of a backup on it are gone.
-    if (target !== NODE_TARGET || fleet.get(node_id) !== undefined)
+    if (access.type !== "node" || fleet.get(node_id) !== undefined)
       yield* Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.remove(id, access))
     yield* store.write(repo.remove(id))
   })
@@ -255,7 +255,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
     const archive = Effect.fn("Backups.archive")(function* (id: string) {
       const record = yield* finished(id)
       const access = yield* targets.accessOf(record.target)
-      const node_id = targets.nodeFor(record)
+      const node_id = targets.nodeFor(record, access)
       const { sha256 } = archiveOf(record)
       const opened = Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.archive(id, access, sha256))
       return { record, bytes: yield* answeredBy(node_id, opened) }

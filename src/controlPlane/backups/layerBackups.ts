@@ -6,9 +6,10 @@ import { Leadership } from "../store/Leadership.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { Backups, makeRemoveBackup } from "./Backups.ts"
-import { BackupTargets, type BackupTargetsOptions } from "./BackupTargets.ts"
+import { BackupTargets } from "./BackupTargets.ts"
 import { Restores } from "./Restores.ts"
 import { BackupRunners } from "./runners.ts"
+import type { BackupTargetsOptions } from "./targetsFile.ts"
 
 /** Backups of one round. */
 const AT_ONCE = 100

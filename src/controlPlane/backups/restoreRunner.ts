@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import { archiveOf, type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
-import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
+import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import { Unavailable } from "../../contract/domain/errors.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
@@ -17,7 +17,7 @@ import {
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
-import { BackupTargets, callIn } from "./BackupTargets.ts"
+import { accessIn, BackupTargets } from "./BackupTargets.ts"
 import type { CreateBackup } from "./runners.ts"
 
 const readWork = makeReadTask(RestoreWork)
@@ -33,11 +33,16 @@ const notStarted = (reason: string) =>
   new OperationFailed({ reason: `${reason}; the server was not started: start it, or restore it again` })
 
 /** The task of the node of the server. It reads the archive itself if it has the backup. */
-const taskOf = (backup: BackupRecord, server: ServerRecord, { part }: RestoreWork): BackupTask => ({
+const taskOf = (
+  backup: BackupRecord,
+  access: TargetAccess,
+  server: ServerRecord,
+  { part }: RestoreWork
+): BackupTask => ({
   kind: "restore",
   backup_id: backup.id,
   archive: archiveOf(backup),
-  arrives: backup.target === NODE_TARGET && backup.node_id !== server.node_id,
+  arrives: access.type === "node" && backup.node_id !== server.node_id,
   ...(part === undefined ? {} : { part })
 })
 
@@ -67,11 +72,9 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   const callOf = Effect.fnUntraced(function* (operation: OperationRecord, server: ServerRecord) {
     const work = yield* readWork(operation)
     const backup = yield* backupOf(work.backup_id)
-    const request = yield* callIn(
-      targets,
-      { operation_id: operation.id, task: taskOf(backup, server, work) },
-      backup
-    )
+    const target = yield* accessIn(targets, backup)
+    const task = taskOf(backup, target, server, work)
+    const request: BackupTaskRequest = { operation_id: operation.id, task, target }
     return { work, backup, request }
   })
 

@@ -17,7 +17,7 @@ import {
 } from "../operations/OperationRunners.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
-import { BackupTargets, callIn } from "./BackupTargets.ts"
+import { accessIn, BackupTargets } from "./BackupTargets.ts"
 import { makeRestoreRunner } from "./restoreRunner.ts"
 import { surplus } from "./retention.ts"
 
@@ -71,7 +71,8 @@ export const BackupRunners = Layer.effectDiscard(
     const callOf = Effect.fnUntraced(function* (operation: OperationRecord) {
       const task = yield* readTask(operation)
       const backup = yield* backupOf(task)
-      return { backup, request: yield* callIn(targets, { operation_id: operation.id, task }, backup) }
+      const target = yield* accessIn(targets, backup)
+      return { backup, request: { operation_id: operation.id, task, target } }
     })
 
     const create: CreateBackup = {
@@ -79,7 +80,7 @@ export const BackupRunners = Layer.effectDiscard(
         const backup = yield* backupOf(call.task)
         // The runner was called before, and the leader ended between the last two writes.
         if (backup.state === "done") return
-        const request = yield* callIn(targets, call, backup)
+        const request = { ...call, target: yield* accessIn(targets, backup) }
         yield* store.write(repo.copying(backup.id, server.node_id, server))
         const { backups } = yield* daemons.of(server.node_id)
         const figures = yield* follow(backups, server, request, report)
@@ -97,7 +98,7 @@ export const BackupRunners = Layer.effectDiscard(
       cancel: Effect.fnUntraced(function* (call, server) {
         const backup = yield* backupOf(call.task)
         if (backup.state === "done") return
-        const request = yield* callIn(targets, call, backup)
+        const request = { ...call, target: yield* accessIn(targets, backup) }
         const { backups } = yield* daemons.of(server.node_id)
         yield* asked(backups.cancel(server.id, request))
       })
@@ -105,12 +106,12 @@ export const BackupRunners = Layer.effectDiscard(
     const verify: OperationRunner = {
       run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
         const { backup, request } = yield* callOf(operation)
-        const { backups } = yield* daemons.of(targets.nodeFor(backup))
+        const { backups } = yield* daemons.of(targets.nodeFor(backup, request.target))
         yield* follow(backups, server, request, report)
       }),
       cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
         const { backup, request } = yield* callOf(operation)
-        const { backups } = yield* daemons.of(targets.nodeFor(backup))
+        const { backups } = yield* daemons.of(targets.nodeFor(backup, request.target))
         yield* asked(backups.cancel(server.id, request))
       })
     }

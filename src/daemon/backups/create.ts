@@ -39,6 +39,7 @@ export const makeCreate = (files: InstanceFiles["Service"]) =>
     operation_id: string,
     onBytes: OnBytes
   ): Effect.fn.Return<BackupFigures, FileError> {
+    yield* explained(target.ready)
     const before = yield* explained(readManifest(target, backup_id))
     // The service or the daemon was restarted before the end was known.
     if (Option.isSome(before)) return before.value.figures

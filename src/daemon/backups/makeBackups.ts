@@ -22,7 +22,7 @@ import { readManifest } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
 import { cancelRestore, makeRestore } from "./restore.ts"
 import type { BackupTarget } from "./target.ts"
-import { makeTargets, testTarget } from "./targets.ts"
+import { type BackupFolders, makeTargets, testTarget } from "./targets.ts"
 
 /** Ended tasks whose outcome is in memory; the control plane asks within seconds. */
 const MOST_ENDED = 1_000
@@ -32,8 +32,7 @@ const ABANDONED = 24 * 60 * 60 * 1000
 export interface BackupParts {
   readonly instances: Instances["Service"]
   readonly files: InstanceFiles["Service"]
-  /** The folder of the node. */
-  readonly target: BackupTarget
+  readonly folders: BackupFolders
 }
 
 /** The task while it runs, and then its outcome. */
@@ -149,13 +148,15 @@ const makeWork = Effect.fnUntraced(function* (
 
 const keyOf = ({ operation_id, task }: BackupTaskRequest) => `${operation_id}/${task.kind}`
 
-/** Removes old parts of a target that is not of the node, at most once a day, after a backup in it. */
+/** Removes old parts of a target that is not the folder of the node, at most once a day, after a backup in it. */
 const makeCollect = Effect.fnUntraced(function* (abandoned: (target: BackupTarget) => Effect.Effect<void>) {
   const fibers = yield* FiberMap.make<string>()
   const looked = new Map<string, number>()
   return Effect.fnUntraced(function* (access: TargetAccess, target: BackupTarget) {
-    if (access.type === "node") return
-    const place = JSON.stringify([access.endpoint, access.bucket, access.prefix])
+    if (access.type === "node" && access.folder === undefined) return
+    const place = JSON.stringify(
+      access.type === "node" ? access.folder : [access.endpoint, access.bucket, access.prefix]
+    )
     const now = yield* elapsedMillis
     if (now - (looked.get(place) ?? -ABANDONED) < ABANDONED) return
     looked.set(place, now)
@@ -164,15 +165,15 @@ const makeCollect = Effect.fnUntraced(function* (abandoned: (target: BackupTarge
 })
 
 /** Makes the backups of a daemon. Tasks end with the scope, and begin again with the next call. */
-export const makeBackups = Effect.fnUntraced(function* ({ files, instances, target }: BackupParts) {
+export const makeBackups = Effect.fnUntraced(function* ({ files, folders, instances }: BackupParts) {
   const fibers = yield* FiberMap.make<string>()
   const tasks = new Map<string, Task>()
   const isUsed = (backup_id: string) =>
     [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
   const { abandoned, manifestOf, remove, archive } = makeStored(isUsed)
   const workOf = yield* makeWork({ files }, manifestOf)
-  const targets = yield* makeTargets(target)
-  const collectOwn = Effect.flatMap(Clock.currentTimeMillis, (now) => abandoned(target, now))
+  const { node, of: targets } = yield* makeTargets(folders)
+  const collectOwn = Effect.flatMap(Clock.currentTimeMillis, (now) => abandoned(node, now))
   yield* Effect.forkScoped(Effect.repeat(collectOwn, Schedule.spaced("1 hour")))
   const collect = yield* makeCollect(abandoned)
 

@@ -228,6 +228,7 @@ export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupT
 
   return {
     partBytes: PART_BYTES,
+    ready: Effect.void,
     put: (key) =>
       Effect.sync(() => {
         const pieces: Array<Uint8Array> = []

@@ -2,15 +2,15 @@
  * Where a node stores the objects of backups (spec 12.3). The key of an object is the id of its backup and a name:
  * `<id>/part-00001`, `<id>/index-00001`, `<id>/manifest.json`. An object exists once it is complete.
  */
-import { createReadStream } from "node:fs"
+import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
-import { dirname, join } from "node:path"
+import { basename, dirname } from "node:path"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { Effect, type Scope, type Stream } from "effect"
+import { Effect, Option, type Scope, Stream } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import { reserveSize } from "../../shared/work/diskSpace.ts"
-import { IoError, io, listFolder, makeClosedFolder, orMissing, syncFolder, toIoError } from "../disk/fsio.ts"
-import { writeAll } from "../disk/safePath.ts"
+import { IoError, io, listFolder, lstat, makeClosedFolder, orMissing, toIoError } from "../disk/fsio.ts"
+import { enter, openFileIn, openRoot, type PathRefused, within, writeAll } from "../disk/safePath.ts"
 
 /** An object that is being written. Without `end`, nothing stays once its scope closes. */
 export interface ObjectWriter {
@@ -21,6 +21,8 @@ export interface ObjectWriter {
 export interface BackupTarget {
   /** Bytes of a part, except the last one. */
   readonly partBytes: number
+  /** Makes what the first object needs. */
+  readonly ready: Effect.Effect<void, IoError>
   readonly put: (key: string) => Effect.Effect<ObjectWriter, IoError, Scope.Scope>
   /** @error IoError with the code ENOENT if there is no such object */
   readonly read: (key: string) => Stream.Stream<Uint8Array, IoError>
@@ -38,6 +40,16 @@ const CHUNK = 256 * 1024
 const PART_BYTES = 64 * 1024 * 1024
 /** Bytes between two checks of the disk. */
 const CHECK_INTERVAL = 4 * 1024 * 1024
+const OWN_FOLDER = 0o700
+const OWN_FILE = 0o600
+const WRITE = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW
+
+const ids = /^[a-z][a-z0-9]{11}$/
+/** Names of objects, and of those that are being written. */
+const objects = /^(?:(?:part|index)-\d{5}|manifest\.json|test)(?:\.tmp)?$/
+
+/** Errors of file systems that cannot flush a folder. */
+const noFlush: ReadonlySet<string> = new Set(["EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP"])
 
 /** Fails if the disk of a folder has little more room than the reserve of its node, below which servers are stopped. */
 const checkRoom = Effect.fnUntraced(function* (folder: string, reserve: number) {
@@ -51,21 +63,76 @@ const checkRoom = Effect.fnUntraced(function* (folder: string, reserve: number) 
   })
 })
 
+/** Opens the folder of a target until the scope ends. @param make whether a missing one is made; else it may be none */
+export type OpenFolder = (make: boolean) => Effect.Effect<Option.Option<fs.FileHandle>, IoError, Scope.Scope>
+
+const refused = ({ path, reason }: PathRefused) =>
+  new IoError({ code: "REFUSED", message: `open ${path}: ${reason}` })
+
+/** Opens a folder in an open one, never through a link; a missing one is made for this process alone. */
+export const enterOwn = Effect.fnUntraced(
+  function* (path: string, folder: fs.FileHandle, name: string, make: boolean) {
+    if (make)
+      yield* io(`create folder ${path}`, () => fs.mkdir(within(folder, name), OWN_FOLDER)).pipe(
+        Effect.catchIf(
+          ({ code }) => code === "EEXIST",
+          () => Effect.void
+        )
+      )
+    return yield* enter(path, folder, name)
+  },
+  Effect.catchTag("PathRefused", (error) => refused(error))
+)
+
+/** Opens a folder of the node itself, which may be reached through links. */
+export const ownFolder =
+  (root: string): OpenFolder =>
+  (make) =>
+    Effect.andThen(
+      make ? makeClosedFolder(root) : Effect.void,
+      openRoot(root).pipe(
+        Effect.map(Option.some),
+        Effect.catchIf(
+          ({ code }) => code === "ENOENT",
+          () => Effect.succeedNone
+        )
+      )
+    )
+
+const syncOf = (path: string, folder: fs.FileHandle) =>
+  io(`sync ${path}`, () => folder.sync()).pipe(
+    Effect.catchIf(
+      ({ code }) => noFlush.has(code),
+      () => Effect.void
+    )
+  )
+
+const missing = (key: string) =>
+  new IoError({ code: "ENOENT", message: `read ${key}: no such file or folder` })
+
+const unlink = (what: string, path: string) => io(what, () => fs.unlink(path)).pipe(orMissing(undefined))
+
 /**
- * Returns the target that is a folder of the node.
+ * Returns the target that is a folder of the node. No link in it is followed, and other files in it are left alone.
  * @param reserve the bytes below which the node stops servers that fill the disk; twice as much stays free
  */
-export const folderTarget = (root: string, reserve: number): BackupTarget => {
-  const pathOf = (key: string) => join(root, key)
+export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget => {
+  /** Opens the folder of a backup. */
+  const opened = Effect.fnUntraced(function* (id: string, make: boolean) {
+    const root = yield* open(make)
+    return Option.isNone(root) ? Option.none<fs.FileHandle>() : yield* enterOwn(id, root.value, id, make)
+  })
+  const at = (folder: fs.FileHandle, name: string) => String(within(folder, name))
+  const namesIn = (folder: fs.FileHandle) => listFolder(at(folder, "."))
 
   const put = Effect.fnUntraced(function* (key: string) {
-    const path = pathOf(key)
+    const folder = yield* opened(dirname(key), true)
+    if (Option.isNone(folder)) return yield* missing(key)
+    const path = at(folder.value, basename(key))
     const aside = `${path}.tmp`
-    yield* makeClosedFolder(root)
-    yield* makeClosedFolder(dirname(path))
     let isDone = false
     const handle = yield* Effect.acquireRelease(
-      io(`write ${key}`, () => fs.open(aside, "w", 0o600)),
+      io(`write ${key}`, () => fs.open(aside, WRITE, OWN_FILE)),
       (opened) =>
         Effect.andThen(
           Effect.ignore(io(`close ${key}`, () => opened.close())),
@@ -80,7 +147,7 @@ export const folderTarget = (root: string, reserve: number): BackupTarget => {
         unchecked += bytes.length
         if (unchecked >= CHECK_INTERVAL) {
           unchecked = 0
-          yield* checkRoom(root, reserve)
+          yield* checkRoom(at(folder.value, "."), reserve)
         }
         yield* writeAll(`write ${key}`, handle, bytes, null)
       }),
@@ -88,40 +155,59 @@ export const folderTarget = (root: string, reserve: number): BackupTarget => {
         yield* io(`write ${key}`, () => handle.datasync())
         yield* io(`rename ${key}`, () => fs.rename(aside, path))
         isDone = true
-        yield* syncFolder(dirname(path))
+        yield* syncOf(dirname(key), folder.value)
       })
     }
   })
 
-  const newest = Effect.fnUntraced(function* (id: string) {
-    const names = yield* listFolder(pathOf(id))
-    const times = yield* Effect.forEach(names, (name) =>
-      io(`look at ${name}`, () => fs.stat(join(pathOf(id), name))).pipe(
-        Effect.map(({ mtimeMs }) => mtimeMs),
-        orMissing(0)
-      )
+  const read = Effect.fnUntraced(function* (key: string) {
+    const folder = yield* opened(dirname(key), false)
+    if (Option.isNone(folder)) return Stream.fail(missing(key))
+    const file = yield* openFileIn(key, folder.value, basename(key)).pipe(
+      Effect.catchTag("PathRefused", (error) => refused(error))
     )
-    const folder = yield* io(`look at ${id}`, () => fs.stat(pathOf(id)))
-    return { id, at: Math.max(folder.mtimeMs, ...times) }
+    if (Option.isNone(file)) return Stream.fail(missing(key))
+    const handle = file.value
+    return NodeStream.fromReadable<Uint8Array, IoError>({
+      evaluate: () => handle.createReadStream({ highWaterMark: CHUNK, autoClose: false, start: 0 }),
+      onError: (cause) => toIoError(`read ${key}`, cause)
+    })
   })
+
+  /** Returns the newest time of a backup and its objects; nothing for a folder that is not of a backup. */
+  const newest = Effect.fnUntraced(function* (id: string) {
+    const folder = ids.test(id) ? yield* Effect.orElseSucceed(opened(id, false), Option.none) : Option.none()
+    if (Option.isNone(folder)) return []
+    const names = yield* namesIn(folder.value)
+    if (!names.every((name) => objects.test(name))) return []
+    const times = yield* Effect.forEach(names, (name) => lstat(at(folder.value, name)))
+    const own = yield* io(`look at ${id}`, () => folder.value.stat())
+    return [{ id, at: Math.max(own.mtimeMs, ...times.map((stats) => stats?.mtimeMs ?? 0)) }]
+  }, Effect.scoped)
 
   return {
     partBytes: PART_BYTES,
+    ready: Effect.scoped(Effect.asVoid(open(true))),
     put,
-    read: (key) =>
-      NodeStream.fromReadable<Uint8Array, IoError>({
-        evaluate: () => createReadStream(pathOf(key), { highWaterMark: CHUNK }),
-        onError: (cause) => toIoError(`read ${key}`, cause)
-      }),
+    read: (key) => Stream.unwrap(read(key)),
     list: Effect.gen(function* () {
-      const ids = yield* listFolder(root)
-      return yield* Effect.forEach(ids, newest)
-    }),
-    has: (key) => io(`look at ${key}`, () => fs.stat(pathOf(key))).pipe(Effect.as(true), orMissing(false)),
-    remove: (id) =>
-      Effect.andThen(
-        io(`remove ${manifestKey(id)}`, () => fs.rm(pathOf(manifestKey(id)), { force: true })),
-        io(`remove ${id}`, () => fs.rm(pathOf(id), { recursive: true, force: true }))
-      )
+      const root = yield* open(false)
+      if (Option.isNone(root)) return []
+      return (yield* Effect.forEach(yield* namesIn(root.value), newest)).flat()
+    }).pipe(Effect.scoped),
+    has: Effect.fnUntraced(function* (key: string) {
+      const folder = yield* opened(dirname(key), false)
+      return Option.isSome(folder) && (yield* lstat(at(folder.value, basename(key)))) !== undefined
+    }, Effect.scoped),
+    remove: Effect.fnUntraced(function* (id: string) {
+      const folder = yield* opened(id, false)
+      if (Option.isNone(folder)) return
+      yield* unlink(`remove ${manifestKey(id)}`, at(folder.value, basename(manifestKey(id))))
+      for (const name of yield* namesIn(folder.value))
+        if (objects.test(name)) yield* unlink(`remove ${id}/${name}`, at(folder.value, name))
+      const root = yield* open(false)
+      if (Option.isSome(root))
+        yield* io(`remove ${id}`, () => fs.rmdir(at(root.value, id))).pipe(orMissing(undefined))
+    }, Effect.scoped)
   }
 }

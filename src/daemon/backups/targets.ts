@@ -1,4 +1,4 @@
-/** The targets of a node: its own folder, and the S3 servers that the control plane names in its calls (spec 12.6). */
+/** The targets of a node: its own folder, and the folders and S3 servers that the control plane names (spec 12.6). */
 import { Context, Effect, Layer, Stream } from "effect"
 import { HttpClient } from "effect/http"
 import type { TargetAccess, TargetTest } from "../../contract/domain/BackupTarget.ts"
@@ -7,14 +7,26 @@ import { idBytes } from "../../contract/domain/idBytes.ts"
 import { publicNetworks } from "../../shared/net/addressPolicy.ts"
 import { connectTimeoutClient } from "../../shared/net/connectTimeoutClient.ts"
 import { IoError } from "../disk/fsio.ts"
-import type { BackupTarget } from "./target.ts"
+import { allowedFolder } from "./allowedFolder.ts"
+import { type BackupTarget, folderTarget, ownFolder } from "./target.ts"
 
 const CONNECTIONS = 8
 
 export type Targets = (access: TargetAccess) => Effect.Effect<BackupTarget>
 
+/** Where a node stores backups. */
+export interface BackupFolders {
+  /** Its own folder. */
+  readonly own: string
+  /** Folders below which targets of the type `node` may have theirs. */
+  readonly allowed: ReadonlyArray<string>
+  /** The bytes below which the node stops servers that fill the disk. */
+  readonly reserve: number
+}
+
 /** Returns the targets of a node. Their connections are kept until the scope closes. */
-export const makeTargets = Effect.fnUntraced(function* (node: BackupTarget) {
+export const makeTargets = Effect.fnUntraced(function* ({ allowed, own, reserve }: BackupFolders) {
+  const node = folderTarget(ownFolder(own), reserve)
   const scope = yield* Effect.scope
   const client = (allowPrivate: boolean) =>
     Effect.cached(
@@ -28,12 +40,13 @@ export const makeTargets = Effect.fnUntraced(function* (node: BackupTarget) {
     )
   const [anywhere, publicOnly] = [yield* client(true), yield* client(false)]
   const of: Targets = Effect.fnUntraced(function* (access) {
-    if (access.type === "node") return node
+    if (access.type === "node")
+      return access.folder === undefined ? node : folderTarget(allowedFolder(allowed, access.folder), reserve)
     // Most nodes have no such target, and never load the signatures.
     const { s3Target } = yield* Effect.promise(() => import("./s3Target.ts"))
     return s3Target(access, yield* access.allow_private ? anywhere : publicOnly)
   })
-  return of
+  return { node, of }
 })
 
 /** Writes, reads and removes an object. It never fails: the result names the step that did. */

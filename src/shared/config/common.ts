@@ -1,5 +1,17 @@
 /** Settings that the service and `muster node` have in common: those of a daemon, embedded or not, and of telemetry. */
-import { file, list, number, oneOf, optionalAddress, path, secretText, uids, whole, yesNo } from "./kinds.ts"
+import {
+  file,
+  folders,
+  list,
+  number,
+  oneOf,
+  optionalAddress,
+  path,
+  secretText,
+  uids,
+  whole,
+  yesNo
+} from "./kinds.ts"
 import { secret, setting } from "./Setting.ts"
 
 /** The Docker Engine of a node. */
@@ -26,6 +38,9 @@ export const docker = {
 export const hosting = {
   allowedMounts: setting("MUSTER_ALLOWED_MOUNTS", "", list).means(
     "Host folders from which blueprints may mount. Unset: none. Set it if a blueprint has `mounts`."
+  ),
+  backupFolders: setting("MUSTER_NODE_BACKUP_FOLDERS", "", folders).means(
+    "Folders of the host below which targets of backups of the type `node` may have their folder. Unset: none, and such a backup fails. Set it for a second disk or mounted network storage, to a folder that exists only while the disk is mounted."
   ),
   instanceFiles: setting("MUSTER_INSTANCE_FILES", "auto", oneOf("auto", "overlay", "reflink", "copy")).means(
     "How the node makes the files of an instance from a base: overlay mounts, copies that share blocks (`reflink`), or plain copies. If one does not work, the node uses the next. `auto`: the first that works."

@@ -1,5 +1,6 @@
 /** The kinds of settings: the accepted texts and their reading; undefined: refused. */
 import { isIP } from "node:net"
+import { normalize } from "node:path"
 import { Option, Redacted, Result } from "effect"
 import { Host, IpNetwork } from "effect/net"
 import { type NodeAllocation, parsePortRanges } from "../../contract/domain/Allocation.ts"
@@ -100,6 +101,16 @@ export const list = {
       .split(",")
       .map((item) => item.trim())
       .filter((item) => item !== "")
+}
+
+/** Absolute paths of folders, without `/`, `.` and `..`. */
+export const folders = {
+  may: "a comma-separated list of absolute paths such as /mnt/backups, without / itself",
+  read: (value: string): ReadonlyArray<string> | undefined => {
+    const items = list.read(value).map((item) => item.replace(/\/+$/, ""))
+    const isPlain = (item: string) => item.startsWith("/") && !item.includes("\0") && normalize(item) === item
+    return items.every(isPlain) ? items : undefined
+  }
 }
 
 export const origins = {

@@ -6,7 +6,7 @@ import { withActions } from "../../../src/dashboard/dom/routeActions.ts"
 import { root, textOf } from "../../support/docs.ts"
 
 /** Routes that no command calls, and the stream of dashboards. */
-const withoutCommand = ["GET /api/mixins", "PATCH /api/backup-targets/:target", "POST /api/events/tickets"]
+const withoutCommand = ["GET /api/mixins", "POST /api/events/tickets"]
 
 /** The routes that texts of the sources name, outside comments, contracts, and the pages for browsers. */
 const namedRoutes = globSync(

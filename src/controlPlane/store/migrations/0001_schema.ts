@@ -396,7 +396,7 @@ const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     id TEXT PRIMARY KEY NOT NULL,
     created_at TEXT NOT NULL,
     settings TEXT NOT NULL,
-    sealed TEXT NOT NULL
+    sealed TEXT
   )`
 })
 

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { S3Settings } from "../../../contract/domain/BackupTarget.ts"
+import { TargetSettings } from "../../../contract/domain/BackupTarget.ts"
 import { TimeText } from "../../../contract/domain/nowText.ts"
 import { upsertRows } from "../sql/insertRows.ts"
 import { countOf, firstRow, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
@@ -10,9 +10,9 @@ import type { Writing } from "../sql/Transaction.ts"
 export const BackupTargetRecord = Schema.Struct({
   id: Schema.String,
   created_at: TimeText,
-  settings: JsonColumn(S3Settings),
-  /** Its secret, encrypted. */
-  sealed: Schema.String
+  settings: JsonColumn(TargetSettings),
+  /** Its secret, encrypted; null if it has none. */
+  sealed: Schema.NullOr(Schema.String)
 })
 export type BackupTargetRecord = typeof BackupTargetRecord.Type
 
