@@ -84,7 +84,7 @@ export const NodeFilesHandlers = handlersOf(
     const served = yield* ServedDaemon
     const askAny = yield* makeAsk
     const ask = <A, E, R>(use: (files: NodeFiles) => Effect.Effect<A, E, R>) =>
-      askAny(({ access }) => use(access))
+      askAny(({ files }) => use(files))
     const call = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError, R>) =>
       Effect.mapError(ask(use), httpError)
     /** As `call`, with the body of the request. */
@@ -138,8 +138,8 @@ export const NodeFilesHandlers = handlersOf(
       .handle(
         "session",
         Effect.fnUntraced(function* ({ params, request }) {
-          const { access } = yield* served.daemon
-          const session = yield* Effect.mapError(access.session(params.id), httpError)
+          const { files } = yield* served.daemon
+          const session = yield* Effect.mapError(files.session(params.id), httpError)
           return yield* serveSession(request, session)
         }, Effect.scoped)
       )

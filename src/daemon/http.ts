@@ -192,7 +192,7 @@ export const DaemonHandlers = handlersOf(
         "files",
         Effect.fnUntraced(function* ({ params }) {
           const daemon = yield* served.daemon
-          return yield* Effect.mapError(daemon.files(params.id), httpError)
+          return yield* Effect.mapError(daemon.exportFiles(params.id), httpError)
         })
       )
       .handle(

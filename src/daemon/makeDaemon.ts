@@ -191,7 +191,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
       yield* instance.hold(held)
       return heldServer(instance.file.get())
     }),
-    files: Effect.fn("Daemon.files")(function* (id) {
+    exportFiles: Effect.fn("Daemon.exportFiles")(function* (id) {
       const { file, folder } = yield* instances.get(id)
       return yield* exportFiles(files, folder, file.get())
     }),
@@ -237,7 +237,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     console: Effect.fn("Daemon.console")(function* (id) {
       return yield* (yield* instances.get(id)).lines
     }),
-    access,
+    files: access,
     backups: yield* makeBackups({ files, instances, folders: parts.backups })
   }
   return daemon

@@ -18,7 +18,7 @@ export const NodeUploadsHandlers = handlersOf(
     const served = yield* ServedDaemon
     const ask = <A, E, R>(use: (uploads: NodeUploads) => Effect.Effect<A, E, R>) =>
       Effect.provideService(
-        Effect.flatMap(served.daemon, ({ access }) => use(access.uploads)),
+        Effect.flatMap(served.daemon, ({ files }) => use(files.uploads)),
         References.CurrentLogAnnotations,
         {}
       )

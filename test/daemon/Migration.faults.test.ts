@@ -19,7 +19,7 @@ const away = (detail: string) => new ControlPlaneUnavailable({ detail })
 
 /** Reads the files of another daemon's server, as the control plane transfers them. */
 const transferFrom = (daemon: Daemon) => (id: ServerId) =>
-  daemon.files(id).pipe(
+  daemon.exportFiles(id).pipe(
     Effect.map(Stream.mapError((error) => away(error._tag))),
     Effect.mapError((error) => away(error._tag))
   )
@@ -45,7 +45,7 @@ describe("migration: a server that is held", () => {
         const first = yield* harness()
         const id = yield* first.running()
         assert.deepInclude(yield* first.daemon.hold(id, true), { id, status: "running", up: true })
-        assert.match(refusal(yield* Effect.flip(first.daemon.files(id).pipe(Effect.scoped))), /^409/)
+        assert.match(refusal(yield* Effect.flip(first.daemon.exportFiles(id).pipe(Effect.scoped))), /^409/)
         assert.strictEqual(
           refusal(yield* Effect.flip(first.daemon.power(id, "restart", 30))),
           "409 the server is migrating"

@@ -42,9 +42,9 @@ const execute = (node: NodeDaemon["Service"], line: string) => {
         : what === "command"
           ? node.daemon.commands(id, [line.slice(`command ${id} `.length)])
           : what === "begin"
-            ? node.daemon.access.begin(id, task())
+            ? node.daemon.files.begin(id, task())
             : what === "cancel"
-              ? node.daemon.access.cancel(id, task())
+              ? node.daemon.files.cancel(id, task())
               : what === "forget"
                 ? forget(id)
                 : node.daemon.power(

@@ -80,7 +80,7 @@ export interface Daemon {
    */
   hold(id: ServerId, held: boolean): Effect.Effect<HeldServer, DaemonError>
   /** The files of a held offline server, without volumes and mounts. No deadline, but a stalled archive fails. */
-  files(id: ServerId): Effect.Effect<Stream.Stream<Uint8Array, DaemonError>, DaemonError, Scope.Scope>
+  exportFiles(id: ServerId): Effect.Effect<Stream.Stream<Uint8Array, DaemonError>, DaemonError, Scope.Scope>
   status(id: ServerId): Effect.Effect<ServerStatus, DaemonError>
   stats(
     id: ServerId,
@@ -95,6 +95,6 @@ export interface Daemon {
    * The console lines from now on, subscribed before the effect returns. The stream ends when the server is removed.
    */
   console(id: ServerId): Effect.Effect<Stream.Stream<string>, DaemonError, Scope.Scope>
-  readonly access: NodeFiles
+  readonly files: NodeFiles
   readonly backups: NodeBackups
 }

@@ -27,8 +27,8 @@ const makeRounds = Effect.gen(function* () {
       const known = done.get(id)
       const owners = ended.filter((key) => known?.has(key) !== true).slice(0, MOST_OWNERS)
       if (owners.length === 0) return
-      const { access } = yield* daemons.of(id)
-      yield* access.uploads.endOf(owners)
+      const { files } = yield* daemons.of(id)
+      yield* files.uploads.endOf(owners)
       const old = ended.filter((key) => known?.has(key) === true)
       done.set(id, new Set([...old, ...owners]))
     },

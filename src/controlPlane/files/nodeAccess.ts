@@ -31,8 +31,8 @@ export const makeNodeAccess = Effect.gen(function* () {
   ) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
-    const result = yield* call(record, ({ access }) =>
-      use(access, record).pipe(
+    const result = yield* call(record, ({ files }) =>
+      use(files, record).pipe(
         Effect.map((value): Result.Result<A, FileRefused> => Result.succeed(value)),
         Effect.catchTag("FileRefused", (refusal) => Effect.succeed(Result.fail(refusal)))
       )

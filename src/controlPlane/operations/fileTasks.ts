@@ -21,14 +21,14 @@ export const FileTaskRunners = Layer.effectDiscard(
     const { register } = yield* OperationRunners
 
     const callOf = Effect.fnUntraced(function* (operation: OperationRecord, { node_id }: ServerRecord) {
-      const { access } = yield* daemons.of(node_id)
-      return { access, request: { operation_id: operation.id, task: yield* readTask(operation) } }
+      const { files } = yield* daemons.of(node_id)
+      return { files, request: { operation_id: operation.id, task: yield* readTask(operation) } }
     })
 
     const runner: OperationRunner = {
       run: Effect.fnUntraced(function* (operation, server, report) {
-        const { access, request } = yield* callOf(operation, server)
-        const begin = asked(access.begin(server.id, request))
+        const { files, request } = yield* callOf(operation, server)
+        const begin = asked(files.begin(server.id, request))
         let now = yield* begin
         while (true) {
           yield* report(now.progress)
@@ -44,14 +44,14 @@ export const FileTaskRunners = Layer.effectDiscard(
               break
             case "running":
               yield* Effect.sleep(LOOK_INTERVAL)
-              now = yield* asked(access.progress(server.id, operation.id))
+              now = yield* asked(files.progress(server.id, operation.id))
           }
         }
       }),
       cancel: Effect.fnUntraced(function* (operation, server) {
-        const { access, request } = yield* callOf(operation, server)
-        yield* asked(access.cancel(server.id, request))
-        const state = yield* asked(access.progress(server.id, operation.id)).pipe(
+        const { files, request } = yield* callOf(operation, server)
+        yield* asked(files.cancel(server.id, request))
+        const state = yield* asked(files.progress(server.id, operation.id)).pipe(
           Effect.map((now) => now.state),
           Effect.catchTag("OperationFailed", () => Effect.succeed("cancelled" as const))
         )

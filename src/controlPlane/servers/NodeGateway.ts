@@ -183,7 +183,7 @@ export class NodeGateway extends Context.Service<
             })
           }
           return yield* daemons.of(from).pipe(
-            Effect.flatMap((daemon) => daemon.files(server_id)),
+            Effect.flatMap((daemon) => daemon.exportFiles(server_id)),
             Effect.tapError((error) => (isMissing(error) ? returnServer(server_id, from) : Effect.void)),
             Effect.map(Stream.mapError(notSent)),
             Effect.mapError(notSent)

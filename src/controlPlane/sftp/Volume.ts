@@ -74,7 +74,7 @@ const makeServerVolume = Effect.fnUntraced(function* (client: Client) {
       ? Option.getOrUndefined(yield* Effect.mapError(index.lookUp(id), unavailable))
       : undefined
     if (record === undefined) return yield* noSuchPath(`/${id}`)
-    return (yield* daemons.of(record.node_id)).access
+    return (yield* daemons.of(record.node_id)).files
   })
   const sessions = yield* makeSessions(accessOf)
 

@@ -44,7 +44,7 @@ export const filesOf = Effect.fnUntraced(function* (
         return yield* remote(() => ({ url, token: "secret" }))
       })
     : node.daemon
-  const { access: files, backups } = daemon
+  const { files, backups } = daemon
   const folder = join(node.dataDir, "servers", id, "files")
   return { ...caller(files, id), backups, files, folder, id, node }
 })

@@ -257,7 +257,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
       ),
     reinstall: (id) => once((client) => client.reinstall({ params: { id } })),
     hold: (id, held) => safe((client) => client.hold({ params: { id }, payload: { held } })),
-    files: (id) =>
+    exportFiles: (id) =>
       Effect.map(
         safe((client) => client.files({ params: { id } })),
         Stream.mapError((): DaemonError => unreachable)
@@ -293,7 +293,7 @@ export const makeRemoteDaemon = (options: RemoteDaemonOptions): Daemon => {
         Effect.map(client.installLogs({ params: { id }, query: lines(request) }), pageOf(request))
       ),
     console: (id) => connected((to) => openConsole(to, id)),
-    access: {
+    files: {
       ...makeRemoteFiles({ call, unreachable }),
       session: (id) => connected((to) => openRemoteSession(to, id))
     },

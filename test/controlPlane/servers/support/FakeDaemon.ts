@@ -403,7 +403,7 @@ export class FakeDaemon {
         else this.held.delete(id)
         return { ...view, up: instance.status === "running" || instance.status === "starting" }
       }),
-    files: (id) =>
+    exportFiles: (id) =>
       this.#on("files", id, (instance) =>
         this.held.has(id) && instance.status === "offline"
           ? Stream.make(new TextEncoder().encode(this.files.get(id) ?? ""))
@@ -480,7 +480,7 @@ export class FakeDaemon {
       })),
     installLogs: (id) => this.#on("installLogs", id, () => ({ items: ["installed"], total: 1 })),
     console: (id) => this.#on("console", id, () => Stream.make("line")),
-    access: {
+    files: {
       list: noFiles,
       stat: noFiles,
       read: noFiles,
