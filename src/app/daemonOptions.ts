@@ -113,6 +113,7 @@ export const daemonOptions = Effect.fnUntraced(function* (
     })),
     allowedMounts,
     backupFolders: settings.backupFolders,
+    backupRate: settings.backupRate,
     instanceFiles: settings.instanceFiles,
     diskCheckSeconds: settings.diskCheck,
     diskReserve: settings.diskReserve * MIB,

@@ -29,6 +29,8 @@ export interface NodeDaemonOptions extends NodeHostOptions, InstancesTuning {
   readonly url: string
   readonly version: string
   readonly allocations: ReadonlyArray<NodeAllocation>
+  /** Bytes a second that backups read of the files of servers; default 0: no limit. */
+  readonly backupRate?: number
   /** Folders below which targets of backups may be (spec 12.6). Default: none. */
   readonly backupFolders?: ReadonlyArray<string>
   /** The capacity for servers. Default: the host's. */
@@ -46,9 +48,10 @@ const MISSED_PAUSE = 1000
 /** The time for the last reports at shutdown, in ms. */
 const LAST_REPORTS = 2000
 
-const backupFolders = (options: NodeDaemonOptions) => ({
+const backupSettings = (options: NodeDaemonOptions) => ({
   own: foldersOf(options).backupsDir,
   allowed: options.backupFolders ?? [],
+  rate: options.backupRate ?? 0,
   reserve: options.diskReserve ?? DISK_RESERVE
 })
 
@@ -151,7 +154,7 @@ export class NodeDaemon extends Context.Service<
           instances,
           installer,
           files,
-          backups: backupFolders(options),
+          backups: backupSettings(options),
           place: options,
           register: Effect.asVoid(Effect.forkIn(uplink.register, scope)),
           system: Effect.map(offer, ({ known }) => hostInfo(known))

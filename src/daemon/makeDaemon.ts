@@ -7,8 +7,7 @@ import { type Daemon, DaemonRefused, type LinesRequest } from "../contract/nodeA
 import { makeAccess } from "./access/makeAccess.ts"
 import { makeTasks } from "./access/tasks.ts"
 import { packFiles } from "./archives/packFiles.ts"
-import { makeBackups } from "./backups/makeBackups.ts"
-import type { BackupFolders } from "./backups/targets.ts"
+import { type BackupSettings, makeBackups } from "./backups/makeBackups.ts"
 import { makeLineIndex, pageBounds } from "./console/lines.ts"
 import type { IoError } from "./disk/fsio.ts"
 import { likelyKind } from "./files/fileContext.ts"
@@ -54,8 +53,7 @@ export interface DaemonParts {
   readonly instances: Instances["Service"]
   readonly installer: Installer["Service"]
   readonly files: InstanceFiles["Service"]
-  /** Where backups of servers are stored. */
-  readonly backups: BackupFolders
+  readonly backups: BackupSettings
   readonly place: NodePlace
   readonly system: Effect.Effect<HostInfo>
   readonly register: Effect.Effect<void>
@@ -238,7 +236,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
       return yield* (yield* instances.get(id)).lines
     }),
     files: access,
-    backups: yield* makeBackups({ files, instances, folders: parts.backups })
+    backups: yield* makeBackups({ files, instances, settings: parts.backups })
   }
   return daemon
 })

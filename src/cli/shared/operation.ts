@@ -13,7 +13,8 @@ const figure = (unit: "bytes" | "files", count: number): string =>
 /** Returns the figures of an operation: `1200 of 4000 files`, `340 MiB`; nothing while they are unknown. */
 export const progressOf = ({ progress }: Operation): string => {
   if (progress === undefined) return ""
-  const { done, total, unit } = progress
+  const { done, total, unit, waiting } = progress
+  if (waiting !== undefined) return `waits: ${waiting}`
   const of = total === 0 ? "" : ` of ${figure(unit, total)}`
   return `${figure(unit, done)}${of}${unit === "files" ? " files" : ""}`
 }

@@ -49,7 +49,9 @@ export const rightsOfKind = (kind: string) => (isKind(kind) ? rights[kind] : und
 export const OperationProgress = Schema.Struct({
   done: NodeCount,
   total: NodeCount,
-  unit: Schema.Literals(["bytes", "files"])
+  unit: Schema.Literals(["bytes", "files"]),
+  /** Why nothing happens at present. */
+  waiting: Schema.optionalKey(NodeText)
 }).annotate({ identifier: "OperationProgress" })
 export type OperationProgress = typeof OperationProgress.Type
 
@@ -91,6 +93,17 @@ export const OperationRecord = Schema.Struct({
 })
 export type OperationRecord = typeof OperationRecord.Type
 
+/** Returns the figures of an operation that waits. */
+export const waitingFor = (waiting: string): OperationProgress => ({
+  done: 0,
+  total: 0,
+  unit: "bytes",
+  waiting
+})
+
+/** Returns the last figures of an operation that has ended: it waits for nothing. */
+const lastOf = ({ waiting: _, ...progress }: OperationProgress): OperationProgress => progress
+
 /** Returns an operation as callers see it. */
 export const shownOperation = (record: OperationRecord): Operation => {
   const { created_at, finished_at, id, kind, progress, reason, server_id, state } = record
@@ -99,7 +112,7 @@ export const shownOperation = (record: OperationRecord): Operation => {
     kind,
     server_id,
     state,
-    ...(progress === null ? {} : { progress }),
+    ...(progress === null ? {} : { progress: hasEnded(state) ? lastOf(progress) : progress }),
     ...(reason === null ? {} : { reason }),
     created_at,
     ...(finished_at === null ? {} : { finished_at })

@@ -9,7 +9,8 @@ import {
   isExclusive,
   type OperationProgress,
   type OperationRecord,
-  shownOperation
+  shownOperation,
+  waitingFor
 } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { operationCount, operationDuration } from "../../shared/observability/metrics.ts"
@@ -94,12 +95,21 @@ const makeTurns = ({ perNode, perServer }: { readonly perNode: number; readonly 
   const ofNodes = makeKeyedLock(perNode)
   const backups = makeKeyedLock(perNode)
   const ofServers = makeKeyedLock(perServer)
-  return ({ kind }: OperationRecord, { id, node_id }: ServerRecord) =>
+  const inTurn =
+    ({ kind }: OperationRecord, { id, node_id }: ServerRecord) =>
     <A, E, R>(work: Effect.Effect<A, E, R>) =>
       isExclusive(kind)
         ? backups.withLock(node_id)(work)
         : // Only operations that have a turn of their server wait for the node.
           ofServers.withLock(id)(ofNodes.withLock(node_id)(work))
+  /** Returns why an operation has to wait for its turn, if so. */
+  const waitOf = ({ kind }: OperationRecord, { id, node_id }: ServerRecord): string | undefined => {
+    if (isExclusive(kind))
+      return backups.isFull(node_id) ? `node ${node_id} works on ${perNode} other backups` : undefined
+    if (ofServers.isFull(id)) return `${perServer} other operations of its server are underway`
+    return ofNodes.isFull(node_id) ? `node ${node_id} works on ${perNode} other operations` : undefined
+  }
+  return { inTurn, waitOf }
 }
 
 /** Runs the task of an operation with its runner. */
@@ -109,16 +119,18 @@ const makeWork = Effect.gen(function* () {
   const store = yield* Store
   const options = yield* OperationsOptions
   const every = Duration.toMillis(options.progressEvery)
-  const turnOf = makeTurns(options)
+  const { inTurn, waitOf } = makeTurns(options)
 
   /** Keeps the newest figures; saves and publishes them from time to time. */
   const makeReport = (operation: OperationRecord, { blueprint_id, id, labels }: ServerRecord) => {
     let latest: OperationProgress | undefined
     let last = Number.NEGATIVE_INFINITY
     const report = Effect.fnUntraced(function* (progress: OperationProgress) {
+      // What ends a wait, or begins one, is shown at once.
+      const isOther = latest?.waiting !== progress.waiting
       latest = progress
       const now = yield* elapsedMillis
-      if (now - last < every) return
+      if (!isOther && now - last < every) return
       last = now
       const isKept = yield* store.write(repo.saveProgress(operation.id, progress))
       if (!isKept) return
@@ -143,8 +155,12 @@ const makeWork = Effect.gen(function* () {
     server: ServerRecord,
     runner: OperationRunner
   ): Effect.fn.Return<Outcome & { readonly progress?: OperationProgress }, RunnerError> {
-    const inTurn = turnOf(operation, server)
+    const wait = waitOf(operation, server)
+    if (wait !== undefined) yield* makeReport(operation, server).report(waitingFor(wait))
     return yield* inTurn(
+      operation,
+      server
+    )(
       Effect.gen(function* () {
         const begun = yield* store.write(repo.run(operation.id, server))
         const { latest, report } = makeReport(begun ?? { ...operation, state: "running" }, server)
@@ -277,6 +293,9 @@ export const OperationLeader = Layer.effectDiscard(
           "NodeUnreachable",
           Effect.fnUntraced(function* (error) {
             const reason = server === undefined ? undefined : yield* patience.lost(id, server)
+            const progress = waitingFor(`node ${error.node_id} is not connected`)
+            if (reason === undefined && operation.progress?.waiting !== progress.waiting)
+              yield* store.write(repo.saveProgress(id, progress))
             return reason === undefined ? yield* error : yield* end(operation, failed(reason))
           })
         )

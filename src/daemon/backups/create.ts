@@ -30,8 +30,8 @@ const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], 
   return blocks * bsize
 })
 
-/** Makes backups of servers. */
-export const makeCreate = (files: InstanceFiles["Service"]) =>
+/** Makes backups of servers. @param rate bytes a second that are read; 0: no limit */
+export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
   Effect.fnUntraced(function* (
     target: BackupTarget,
     instance: Instance,
@@ -39,6 +39,7 @@ export const makeCreate = (files: InstanceFiles["Service"]) =>
     operation_id: string,
     onBytes: OnBytes
   ): Effect.fn.Return<BackupFigures, FileError> {
+    onBytes(0)
     yield* explained(target.ready)
     const before = yield* explained(readManifest(target, backup_id))
     // The service or the daemon was restarted before the end was known.
@@ -49,7 +50,7 @@ export const makeCreate = (files: InstanceFiles["Service"]) =>
     const pack = Effect.gen(function* () {
       const site = yield* makeSite(files, instance, {})
       const most = yield* mostBytes(files, site)
-      return yield* packServer(site, target, { id: backup_id, exclude, most, onBytes })
+      return yield* packServer(site, target, { id: backup_id, exclude, most, onBytes, rate })
     })
     const name = `operation ${operation_id} (backup.create)`
     const claim = (by: string | undefined) =>

@@ -2,14 +2,16 @@
  * The backups of a node (spec 12): tasks that make and check them, and their archives. Imports `access`, `disk`,
  * `files` and `instances`. Read first: this file, `pack.ts` (how files become parts), `target.ts` (where parts are).
  */
-import { Clock, Effect, Exit, Fiber, FiberMap, Option, Schedule, Semaphore, Stream } from "effect"
+import { Clock, Effect, Exit, Fiber, FiberMap, Option, Schedule, Stream } from "effect"
 import type { BackupFigures, BackupTask, BackupTaskState } from "../../contract/domain/Backup.ts"
 import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
+import { waitingFor } from "../../contract/domain/Operation.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
+import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { taking } from "../access/makeAccess.ts"
 import { conflict, toFileError } from "../access/refused.ts"
 import { Arrival } from "../archives/source.ts"
@@ -29,10 +31,15 @@ const MOST_ENDED = 1_000
 /** Age of the newest part of a backup without a manifest at which its parts are removed, in ms. */
 const ABANDONED = 24 * 60 * 60 * 1000
 
+export interface BackupSettings extends BackupFolders {
+  /** Bytes a second that backups read of the files of servers; 0: no limit. */
+  readonly rate: number
+}
+
 export interface BackupParts {
   readonly instances: Instances["Service"]
   readonly files: InstanceFiles["Service"]
-  readonly folders: BackupFolders
+  readonly settings: BackupSettings
 }
 
 /** The task while it runs, and then its outcome. */
@@ -94,12 +101,17 @@ const makeStored = (isUsed: (backup_id: string) => boolean) => {
 
 /** Returns the work of each kind of tasks. */
 const makeWork = Effect.fnUntraced(function* (
-  { files }: Pick<BackupParts, "files">,
+  { files, settings }: Pick<BackupParts, "files" | "settings">,
   manifestOf: ReturnType<typeof makeStored>["manifestOf"]
 ) {
   /** One task at a time reads or writes the disk of the node. */
-  const turn = yield* Semaphore.make(1)
-  const create = makeCreate(files)
+  const turn = makeKeyedLock()
+  const inTurn = <A, E>(onWait: (why: string) => void, work: Effect.Effect<A, E>) =>
+    Effect.suspend(() => {
+      if (turn.isFull("")) onWait("the node makes or verifies another backup")
+      return turn.withLock("")(work)
+    })
+  const create = makeCreate(files, settings.rate)
   const restore = makeRestore(files)
   const stored = (target: BackupTarget, id: string) =>
     Effect.map(manifestOf(target, id), ({ parts }) => readParts(target, parts))
@@ -114,6 +126,7 @@ const makeWork = Effect.fnUntraced(function* (
     const total = [...parts, ...index].reduce((sum, { bytes }) => sum + bytes, 0)
     const all = Stream.concat(readArchive(target, manifest, archive.sha256), readParts(target, index))
     let done = 0
+    onBytes(0, total)
     yield* explained(
       Stream.runForEach(all, (chunk) =>
         Effect.sync(() => {
@@ -129,14 +142,14 @@ const makeWork = Effect.fnUntraced(function* (
     instance: Instance,
     target: BackupTarget,
     { operation_id, task }: BackupTaskRequest,
-    onBytes: OnBytes,
+    { onBytes, onWait }: { readonly onBytes: OnBytes; readonly onWait: (why: string) => void },
     arrival: Arrival | undefined
   ): Effect.Effect<BackupFigures | undefined, FileError> => {
     switch (task.kind) {
       case "create":
-        return turn.withPermit(create(target, instance, task, operation_id, onBytes))
+        return inTurn(onWait, create(target, instance, task, operation_id, onBytes))
       case "verify":
-        return turn.withPermit(verify(target, task, onBytes))
+        return inTurn(onWait, verify(target, task, onBytes))
       case "restore":
         if (arrival !== undefined) return restore(instance, task, operation_id, { from: arrival, onBytes })
         return Effect.flatMap(stored(target, task.backup_id), (from) =>
@@ -165,14 +178,14 @@ const makeCollect = Effect.fnUntraced(function* (abandoned: (target: BackupTarge
 })
 
 /** Makes the backups of a daemon. Tasks end with the scope, and begin again with the next call. */
-export const makeBackups = Effect.fnUntraced(function* ({ files, folders, instances }: BackupParts) {
+export const makeBackups = Effect.fnUntraced(function* ({ files, instances, settings }: BackupParts) {
   const fibers = yield* FiberMap.make<string>()
   const tasks = new Map<string, Task>()
   const isUsed = (backup_id: string) =>
     [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
   const { abandoned, manifestOf, remove, archive } = makeStored(isUsed)
-  const workOf = yield* makeWork({ files }, manifestOf)
-  const { node, of: targets } = yield* makeTargets(folders)
+  const workOf = yield* makeWork({ files, settings }, manifestOf)
+  const { node, of: targets } = yield* makeTargets(settings)
   const collectOwn = Effect.flatMap(Clock.currentTimeMillis, (now) => abandoned(node, now))
   yield* Effect.forkScoped(Effect.repeat(collectOwn, Schedule.spaced("1 hour")))
   const collect = yield* makeCollect(abandoned)
@@ -219,8 +232,11 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, folders, instan
     const onBytes: OnBytes = (done, total) => {
       task.state = running(done, total)
     }
+    const onWait = (why: string) => {
+      task.state = { state: "running", progress: waitingFor(why) }
+    }
     const target = yield* targets(request.target)
-    const work = Effect.exit(workOf(instance, target, request, onBytes, arrival)).pipe(
+    const work = Effect.exit(workOf(instance, target, request, { onBytes, onWait }, arrival)).pipe(
       Effect.tap((exit) => settle(request, target, task, exit)),
       Effect.flatMap((exit) => arrival?.ended(exit) ?? Effect.void)
     )

@@ -5,6 +5,7 @@ import { createZstdCompress } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Queue, Semaphore } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
+import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { pathPatterns } from "../access/patterns.ts"
 import { type AccessError, unprocessable } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
@@ -100,6 +101,23 @@ interface PackerOptions {
   readonly onBytes: (bytes: number) => void
   /** Bytes of contents for which a restore has room. */
   readonly most: number
+  /** Bytes of contents a second; 0: no limit. */
+  readonly rate: number
+}
+
+/** Pauses that are shorter than this, in ms, are made with later ones. */
+const SHORTEST_PAUSE = 20
+
+/** Returns a function that waits until a rate allows that further bytes are read. Bytes that were not read are not made up for. */
+export const makePace = (rate: number) => {
+  let due = 0
+  return (bytes: number): Effect.Effect<void> =>
+    rate === 0
+      ? Effect.void
+      : Effect.flatMap(elapsedMillis, (now) => {
+          due = Math.max(due, now) + (1000 * bytes) / rate
+          return due - now < SHORTEST_PAUSE ? Effect.void : Effect.sleep(due - now)
+        })
 }
 
 /** Writes entries of the archive and of the index. */
@@ -110,6 +128,7 @@ class Packer {
   readonly #archive: Outlet
   readonly #index: Outlet
   readonly #options: PackerOptions
+  readonly #pace: ReturnType<typeof makePace>
   /** Bytes of contents that take no disk. */
   #holes = 0
   /** One entry is written at a time, and others are read meanwhile. */
@@ -121,6 +140,7 @@ class Packer {
     this.#archive = archive
     this.#index = index
     this.#options = options
+    this.#pace = makePace(options.rate)
   }
 
   get counts(): Counts {
@@ -211,6 +231,7 @@ class Packer {
       at += bytes.length
       this.#bytes += bytes.length
       this.#options.onBytes(this.#bytes)
+      yield* this.#pace(bytes.length)
     }
     return { isWhole, sha256: hash.digest("hex") }
   })

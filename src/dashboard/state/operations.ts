@@ -35,7 +35,8 @@ export const isUnfinished = ({ state }: Operation): boolean => state === "queued
 /** Returns the figures in words; empty while they are unknown. */
 export const figuresOf = ({ progress }: Operation): string => {
   if (progress === undefined) return ""
-  const { done, total, unit } = progress
+  const { done, total, unit, waiting } = progress
+  if (waiting !== undefined) return `Waits: ${waiting}`
   const shown = unit === "bytes" ? bytes : count
   return `${shown(done)}${total === 0 ? "" : ` of ${shown(total)}`}${unit === "files" ? " files" : ""}`
 }

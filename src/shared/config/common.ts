@@ -7,6 +7,7 @@ import {
   oneOf,
   optionalAddress,
   path,
+  rate,
   secretText,
   uids,
   whole,
@@ -41,6 +42,9 @@ export const hosting = {
   ),
   backupFolders: setting("MUSTER_NODE_BACKUP_FOLDERS", "", folders).means(
     "Folders of the host below which targets of backups of the type `node` may have their folder. Unset: none, and such a backup fails. Set it for a second disk or mounted network storage, to a folder that exists only while the disk is mounted."
+  ),
+  backupRate: setting("MUSTER_BACKUP_RATE", "0", rate).means(
+    "Bytes a second that a node reads of the files of servers for a backup, with a unit such as `50MiB`. 0: no limit. Set it if backups slow the disk down for servers."
   ),
   instanceFiles: setting("MUSTER_INSTANCE_FILES", "auto", oneOf("auto", "overlay", "reflink", "copy")).means(
     "How the node makes the files of an instance from a base: overlay mounts, copies that share blocks (`reflink`), or plain copies. If one does not work, the node uses the next. `auto`: the first that works."

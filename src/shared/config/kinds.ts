@@ -1,7 +1,7 @@
 /** The kinds of settings: the accepted texts and their reading; undefined: refused. */
 import { isIP } from "node:net"
 import { normalize } from "node:path"
-import { Option, Redacted, Result } from "effect"
+import { ByteSize, Option, Redacted, Result } from "effect"
 import { Host, IpNetwork } from "effect/net"
 import { type NodeAllocation, parsePortRanges } from "../../contract/domain/Allocation.ts"
 import { type DatabaseUrl, parseDatabaseUrl, withoutSecrets } from "./DatabaseUrl.ts"
@@ -101,6 +101,16 @@ export const list = {
       .split(",")
       .map((item) => item.trim())
       .filter((item) => item !== "")
+}
+
+/** Bytes a second; 0: no limit. */
+export const rate = {
+  may: "0, or bytes a second with a unit, such as 500KiB, 50MiB or 1GiB, at least 1KiB",
+  read: (value: string) => {
+    if (value === "0") return 0
+    const bytes = Option.flatMap(ByteSize.fromString(value), ByteSize.toNumber)
+    return Option.getOrUndefined(Option.filter(bytes, (number) => number >= 1024))
+  }
 }
 
 /** Absolute paths of folders, without `/`, `.` and `..`. */

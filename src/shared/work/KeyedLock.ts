@@ -3,6 +3,8 @@ import { Effect } from "effect"
 /** Bounds how many effects of one key run at a time, in the order of their calls; keys do not wait for each other. */
 export interface KeyedLock<K extends string = string> {
   withLock(key: K): <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /** Whether another effect of the key would wait. */
+  isFull(key: K): boolean
 }
 
 /** An effect that runs, or waits for its turn. */
@@ -56,6 +58,7 @@ export const makeKeyedLock = <K extends string = string>(permits = 1): KeyedLock
     })
 
   return {
+    isFull: (key) => (slots.get(key)?.holders ?? 0) >= permits,
     withLock: (key) => (effect) =>
       Effect.suspend(() => {
         const user: User = { holds: false, resume: undefined }

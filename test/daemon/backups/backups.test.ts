@@ -205,6 +205,26 @@ describe("spec 12.4: one task a server", () => {
   )
 })
 
+describe("spec 12.4: one backup at a time on a node", () => {
+  it.live("the next one says why it waits, and no longer once it has begun", () =>
+    Effect.gen(function* () {
+      const first = yield* filesOf(place)
+      slow(first.folder)
+      const slowly = { operation_id: newId(), task: createOf(newId()), target: here }
+      yield* eventually(first.backups.work(first.id, slowly), ({ progress }) => progress.done > 0)
+      const second = yield* filesOf(place, {}, first.node)
+      const request = { operation_id: newId(), task: createOf(newId()), target: here }
+      const progress = Effect.map(second.backups.work(second.id, request), (task) => task.progress)
+      const { waiting } = yield* eventually(progress, (now) => now.waiting !== undefined)
+      assert.strictEqual(waiting, "the node makes or verifies another backup")
+      yield* first.backups.cancel(first.id, slowly)
+      const end = yield* worked(second, request.task, request.operation_id)
+      assert.strictEqual(end.state, "done", end.reason)
+      assert.notProperty(end.progress, "waiting")
+    })
+  )
+})
+
 describe("spec 12.3: what an unfinished backup leaves", () => {
   it.live("parts without a manifest are removed after 24 h; a finished backup is not made again", () =>
     Effect.gen(function* () {

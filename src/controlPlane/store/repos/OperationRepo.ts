@@ -125,7 +125,7 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
       /** Begins a queued operation; nothing if it is not queued. */
       run: (id: string, server: OperationServer) =>
         changed(
-          sql`UPDATE operations SET state = 'running' WHERE id = ${id} AND state = 'queued' RETURNING *`,
+          sql`UPDATE operations SET state = 'running', progress = NULL WHERE id = ${id} AND state = 'queued' RETURNING *`,
           server
         ),
       /** Saves the figures of a running operation, without a journal entry. */
