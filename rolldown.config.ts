@@ -20,7 +20,11 @@ const output = { dir: "dist", comments: false, charset: "ascii" } as const
 
 export default defineConfig([
   {
-    input: { run: "src/cli/run.ts", patchWorker: "src/daemon/configPatch/patchWorker.ts" },
+    input: {
+      run: "src/cli/run.ts",
+      packWorker: "src/daemon/backups/packWorker.ts",
+      patchWorker: "src/daemon/configPatch/patchWorker.ts"
+    },
     platform,
     // dockerode: loaded only if an engine responds; its dependencies have optional parts in machine code, as ssh2 does.
     // rolldown: a checkout loads it if this bundle is stale.

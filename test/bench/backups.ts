@@ -68,7 +68,7 @@ const backUp = Effect.fnUntraced(function* (service: Service, server: string) {
     Effect.map(service.request("GET", `/api/operations/${begun.json.id}`), ({ json }) =>
       ["done", "failed"].includes(json.state) ? json : undefined
     ),
-    { seconds: 600 }
+    { every: 100, seconds: 600 }
   )
   const seconds = (performance.now() - began) / 1000
   const cpu = ((yield* cpuMicros(pid)) - before) / 1e6

@@ -111,7 +111,7 @@ export class Site {
     const overlays = this.layout.written
       .map(({ target }) => `/${target.join("/")}`)
       .filter((it) => it !== "/")
-    return [...this.layout.shared.map(targetOf), ...overlays].find((target) => isWithin(path, target))
+    return [...this.sharedTargets, ...overlays].find((target) => isWithin(path, target))
   }
 
   /** Returns the place of a path. @error FileRefused 403 the rules hide it, 422 it is no path */
@@ -137,6 +137,11 @@ export class Site {
   /** Whether a volume or mount lies at a path. */
   isSharedTarget(path: string): boolean {
     return this.layout.shared.some((part) => targetOf(part) === path)
+  }
+
+  /** The paths of volumes and mounts. */
+  get sharedTargets(): ReadonlyArray<string> {
+    return this.layout.shared.map(targetOf)
   }
 
   /** As {@link place}, of a path that exists. */

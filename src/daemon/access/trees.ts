@@ -30,12 +30,11 @@ export const MAX_DEPTH = 64
 const MAX_ROUNDS = 4
 const COPY_CHUNK = 256 * 1024
 
-/** Runs an effect for each entry of an open folder. @param others the number of entries but folders at a time */
+/** Runs an effect for each entry of an open folder. */
 export const entriesIn = <E>(
   folder: fs.FileHandle,
-  use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E>,
-  others = 1
-): Effect.Effect<void, E | IoError> => forEachEntry(`/proc/self/fd/${folder.fd}/.`, use, { others })
+  use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E>
+): Effect.Effect<void, E | IoError> => forEachEntry(`/proc/self/fd/${folder.fd}/.`, use)
 
 const unlink = (path: string, { folder, name }: Located) =>
   io(path, () => fs.unlink(within(folder, name))).pipe(orMissing(undefined))

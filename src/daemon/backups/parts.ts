@@ -1,6 +1,6 @@
 /** A stream of bytes in parts of a bounded size, each with its digest: how a target stores what has any length. */
 import { createHash, type Hash } from "node:crypto"
-import { Effect, Exit, Schema, Scope, Stream } from "effect"
+import { Effect, Exit, Fiber, Schema, Scope, Stream } from "effect"
 import { IoError } from "../disk/fsio.ts"
 import type { BackupTarget, ObjectWriter } from "./target.ts"
 
@@ -24,56 +24,55 @@ interface OpenPart {
 
 const digits = 5
 
-/** Stores a stream as the parts `<prefix>-00001` and so on; there is at least one. */
-export const storeParts = Effect.fnUntraced(function* <E>(
+/** Writes bytes as the parts `<prefix>-00001` and so on; there is at least one. A part is completed while the next one is written. */
+export const partsWriter = Effect.fnUntraced(function* (
   target: BackupTarget,
   prefix: string,
-  stream: Stream.Stream<Uint8Array, E>,
   partBytes = target.partBytes
-): Effect.fn.Return<StoredParts, E | IoError> {
+) {
+  const scope = yield* Effect.scope
   const parts: Array<Part> = []
   const whole = createHash("sha256")
-  let bytes = 0
   let current: OpenPart | undefined
+  let completing: Fiber.Fiber<void, IoError> | undefined
 
   const begin = Effect.gen(function* () {
     const key = `${prefix}-${String(parts.length + 1).padStart(digits, "0")}`
-    const scope = yield* Scope.make()
-    const object = yield* Scope.provide(target.put(key), scope).pipe(
-      Effect.onError(() => Scope.close(scope, Exit.void))
-    )
-    current = { key, object, scope, hash: createHash("sha256"), bytes: 0 }
+    const own = yield* Scope.fork(scope)
+    const object = yield* Scope.provide(target.put(key), own)
+    current = { key, object, scope: own, hash: createHash("sha256"), bytes: 0 }
     return current
   })
-  const finish = Effect.fnUntraced(function* ({ bytes, hash, key, object, scope }: OpenPart) {
-    yield* object.end
-    yield* Scope.close(scope, Exit.void)
+  const completed = Effect.suspend(() => (completing === undefined ? Effect.void : Fiber.join(completing)))
+  const finish = Effect.fnUntraced(function* ({ bytes, hash, key, object, scope: own }: OpenPart) {
     current = undefined
     parts.push({ key, bytes, sha256: hash.digest("hex") })
-  })
-  const write = Effect.fnUntraced(function* (chunk: Uint8Array) {
-    whole.update(chunk)
-    bytes += chunk.length
-    for (let rest = chunk; rest.length > 0; ) {
-      const part: OpenPart = current ?? (yield* begin)
-      const piece = rest.subarray(0, partBytes - part.bytes)
-      rest = rest.subarray(piece.length)
-      part.hash.update(piece)
-      part.bytes += piece.length
-      yield* part.object.write(piece)
-      if (part.bytes >= partBytes) yield* finish(part)
-    }
+    yield* completed
+    completing = yield* Effect.forkIn(Effect.andThen(object.end, Scope.close(own, Exit.void)), scope)
   })
 
-  yield* Effect.gen(function* () {
-    yield* Stream.runForEach(stream, write)
-    if (current !== undefined || parts.length === 0) yield* finish(current ?? (yield* begin))
-  }).pipe(
-    Effect.onError(() =>
-      Effect.suspend(() => (current === undefined ? Effect.void : Scope.close(current.scope, Exit.void)))
-    )
-  )
-  return { parts, bytes, sha256: whole.digest("hex") }
+  return {
+    write: Effect.fnUntraced(function* (bytes: Uint8Array) {
+      whole.update(bytes)
+      for (let rest = bytes; rest.length > 0; ) {
+        const part: OpenPart = current ?? (yield* begin)
+        const piece = rest.subarray(0, partBytes - part.bytes)
+        rest = rest.subarray(piece.length)
+        part.hash.update(piece)
+        part.bytes += piece.length
+        yield* part.object.write(piece)
+        if (part.bytes >= partBytes) yield* finish(part)
+      }
+    }),
+    /** Completes the last part. */
+    end: Effect.gen(function* () {
+      if (current !== undefined || parts.length === 0) yield* finish(current ?? (yield* begin))
+      yield* completed
+      const bytes = parts.reduce((sum, part) => sum + part.bytes, 0)
+      const stored: StoredParts = { parts, bytes, sha256: whole.digest("hex") }
+      return stored
+    })
+  }
 })
 
 const differs = (key: string, why: string) =>

@@ -236,7 +236,11 @@ export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupT
           write: (bytes: Uint8Array) => Effect.sync(() => void pieces.push(Buffer.from(bytes))),
           end: Effect.suspend(() =>
             Effect.asVoid(
-              ask(`write ${key} to`, { method: "PUT", key: `${below}${key}`, body: Buffer.concat(pieces) })
+              ask(`write ${key} to`, {
+                method: "PUT",
+                key: `${below}${key}`,
+                body: Buffer.concat(pieces.splice(0))
+              })
             )
           )
         }

@@ -60,7 +60,7 @@ export const open = (path: string, real: Name, flags: number, mode?: number) =>
   )
 
 /** Returns the path of a name in an open folder. */
-export const within = (folder: fs.FileHandle, name: Name): Name =>
+export const within = (folder: Pick<fs.FileHandle, "fd">, name: Name): Name =>
   typeof name === "string"
     ? `/proc/self/fd/${folder.fd}/${name}`
     : Buffer.concat([Buffer.from(`/proc/self/fd/${folder.fd}/`), name])
