@@ -6,7 +6,7 @@ import { command } from "./shared/command.ts"
 import { CommandError } from "./shared/failures.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
 import { changeContexts, readContexts } from "./shared/target.ts"
-import { lineIn } from "./shared/terminal.ts"
+import { enterUserFolder, lineIn } from "./shared/terminal.ts"
 
 const nameArgument = Argument.String("name").pipe(
   Argument.withDescription("Name of the context"),
@@ -40,6 +40,7 @@ const add = command("add", {
     )
   },
   *run({ keyFile, name, url }) {
+    yield* enterUserFolder
     const key = yield* lineIn("key", keyFile)
     const current = yield* changeContexts(({ contexts, current = name }) =>
       Effect.succeed([{ current, contexts: { ...contexts, [name]: { url, key } } }, current])

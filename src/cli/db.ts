@@ -22,6 +22,7 @@ import { StartError } from "../shared/config/StartError.ts"
 import { loadServiceSettings, settings as service } from "../shared/config/service.ts"
 import { command, group } from "./shared/command.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, table } from "./shared/output.ts"
+import { enterUserFolder } from "./shared/terminal.ts"
 
 /** The database of the settings. Makes no folder: commands take an existing data folder for that of a service. */
 const configured = Effect.map(loadServiceSettings, (settings) =>
@@ -149,6 +150,7 @@ const backup = command("backup", {
         message: `${describeDatabase(url)}: back it up with pg_dump, or with \`muster db copy --to sqlite:${file}\` while no service runs`
       })
     }
+    yield* enterUserFolder
     const target = resolve(file)
     yield* backupDatabase(url, target)
     yield* Console.log(`${target} is a copy of ${describeDatabase(url)}, and was checked.`)

@@ -21,7 +21,7 @@ const takeSecret = Effect.fnUntraced(function* (shown: Locator) {
   const secret = (yield* step(() => shown.locator("code").textContent())) ?? ""
   yield* step(() => shown.getByRole("button", { name: "Copy the secret" }).click())
   yield* step(() => shown.locator(".is-copied").waitFor())
-  yield* step(() => shown.getByRole("button", { name: "I have stored it" }).click())
+  yield* step(() => shown.getByRole("button", { name: "I have saved it" }).click())
   yield* step(() => shown.waitFor({ state: "detached" }))
   return secret
 })
@@ -124,7 +124,7 @@ describe.runIf(chromium !== undefined)(`dashboard: administration${chromiumNote}
           yield* step(() => menu.click())
           yield* step(() => page.getByRole("menuitem", { name: "Change…" }).click())
           yield* step(() => dialog.getByLabel("Description").fill("For the chat"))
-          yield* step(() => dialog.getByRole("button", { name: "Store" }).click())
+          yield* step(() => dialog.getByRole("button", { name: "Save" }).click())
           yield* step(() => card.getByRole("heading", { name: "For the chat" }).waitFor())
           yield* step(() => menu.click())
           yield* step(() => page.getByRole("menuitem", { name: "Delete…" }).click())
@@ -280,7 +280,7 @@ describe.runIf(chromium !== undefined)(`dashboard: administration${chromiumNote}
           yield* step(() => row.getByRole("button", { name: "Change…" }).click())
           yield* step(() => dialog.getByLabel("Most servers").fill(""))
           yield* step(() => dialog.getByLabel("Most memory, MiB").fill("1024"))
-          yield* step(() => dialog.getByRole("button", { name: "Store" }).click())
+          yield* step(() => dialog.getByRole("button", { name: "Save" }).click())
           yield* step(() => row.getByText("0 of 1024").waitFor())
           assert.deepStrictEqual(yield* stored, [{ name: "team-a", max_memory: 1024 }])
 

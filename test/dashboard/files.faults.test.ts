@@ -224,11 +224,11 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           const chooser = yield* step(() => asked)
           yield* step(() => chooser.setFiles(source))
           yield* shows(page, "1 file exists already.")
-          yield* shows(page, "2 of 3 files stored")
+          yield* shows(page, "2 of 3 files uploaded")
           assert.strictEqual(yield* textOf(api, id, "/plugins/shop.yml"), "prices: 2\n")
           assert.deepStrictEqual(yield* violationsOf(page), [])
           yield* step(() => page.getByRole("button", { name: "Replace all" }).click())
-          yield* shows(page, "3 of 3 files stored")
+          yield* shows(page, "3 of 3 files uploaded")
           assert.strictEqual(yield* textOf(api, id, "/plugins/shop.yml"), "prices: 3\n")
           assert.deepStrictEqual(yield* namesIn(api, id, "/plugins/maps"), ["end.bin", "spawn.yml"])
           // The name of the local file, as the API shows it (spec 10.2).
@@ -266,7 +266,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* shows(page, "The connection broke")
           isBroken = false
           yield* step(() => page.getByRole("button", { name: "Retry 2 failed" }).click())
-          yield* shows(page, "2 of 2 files stored")
+          yield* shows(page, "2 of 2 files uploaded")
           yield* step(() => page.getByRole("button", { name: "Close", exact: true }).click())
 
           const held = Promise.withResolvers<void>()
@@ -282,7 +282,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           held.resolve()
           yield* step(() => page.getByRole("button", { name: "Cancel /four.txt" }).click())
           yield* step(() => page.getByRole("button", { name: "Resume" }).click())
-          yield* shows(page, "1 of 1 file stored")
+          yield* shows(page, "1 of 1 file uploaded")
           const names = yield* namesIn(api, id, "/")
           assert.includeMembers([...names], ["one.txt", "two.txt", "three.txt"])
           assert.notInclude(names, "four.txt")
@@ -359,7 +359,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* shows(page, "is another file, or has changed")
           yield* limit(-1)
           yield* choose(choice, world)
-          yield* shows(page, "1 of 1 file stored")
+          yield* shows(page, "1 of 1 file uploaded")
           yield* step(() => choice.waitFor({ state: "detached" }))
           const [first, ...others] = offsets
           assert.strictEqual(first, 0)
@@ -398,7 +398,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* step(() => page.keyboard.type("the "))
           yield* step(() => page.locator(".cm-activeLine", { hasText: "the second needle" }).waitFor())
           yield* step(() => page.keyboard.press("Control+z"))
-          yield* step(() => page.getByText("Changed, not stored").waitFor({ state: "detached" }))
+          yield* step(() => page.getByText("Changed, not saved").waitFor({ state: "detached" }))
           yield* step(() => page.goBack())
           yield* step(() => page.getByLabel("Name", { exact: true }).fill("spawn"))
           yield* step(() => page.getByLabel("Text", { exact: true }).fill(""))
@@ -410,7 +410,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
     )
 
     it.effect(
-      "a text is edited and stored; a change of another caller is shown before it is overwritten or taken",
+      "a text is edited and saved; a change of another caller is shown before it is overwritten or taken",
       () =>
         Effect.gen(function* () {
           const { api, id } = yield* prepared
@@ -419,20 +419,20 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           const dialog = page.getByRole("dialog")
           yield* step(() => link(page, "notes.txt").click())
           yield* retype(page, "notes.txt", "n mine")
-          yield* shows(page, "Changed, not stored")
+          yield* shows(page, "Changed, not saved")
           yield* step(() => page.keyboard.press("Control+s"))
-          yield* shows(page, "Stored: notes.txt")
+          yield* shows(page, "Saved: notes.txt")
           assert.strictEqual(yield* textOf(api, id, "/notes.txt"), "n mine")
 
           yield* write(api, id, "/notes.txt", "theirs")
           yield* retype(page, "notes.txt", "mine again")
-          yield* step(() => page.getByRole("button", { name: "Store" }).click())
+          yield* step(() => page.getByRole("button", { name: "Save" }).click())
           yield* step(() =>
             dialog.getByRole("region", { name: "Text on the server" }).getByText("theirs").waitFor()
           )
           assert.deepStrictEqual(yield* violationsOf(page), [])
           yield* step(() => dialog.getByRole("button", { name: "Overwrite with yours" }).click())
-          yield* step(() => page.getByText("Changed, not stored").waitFor({ state: "detached" }))
+          yield* step(() => page.getByText("Changed, not saved").waitFor({ state: "detached" }))
           assert.strictEqual(yield* textOf(api, id, "/notes.txt"), "mine again")
 
           yield* write(api, id, "/notes.txt", "theirs again")
@@ -441,6 +441,38 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* step(() => dialog.getByRole("button", { name: "Take theirs" }).click())
           yield* step(() => page.locator(".cm-line", { hasText: "theirs again" }).waitFor())
           assert.strictEqual(yield* textOf(api, id, "/notes.txt"), "theirs again")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "an open text says that the file has changed, and shows the new one; own changes are compared with it",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          const opened = yield* openPage(yield* browser, api, filesPage(id))
+          const { page } = opened
+          const dialog = page.getByRole("dialog")
+          /** Lets the page look at the file, as it does every few seconds. */
+          const looks = step(() => page.evaluate(() => document.dispatchEvent(new Event("visibilitychange"))))
+          yield* step(() => link(page, "notes.txt").click())
+          yield* step(() => page.locator(".cm-line").first().waitFor())
+          yield* write(api, id, "/notes.txt", "theirs")
+          yield* looks
+          yield* shows(page, "The file has changed on the server.")
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => page.getByRole("button", { name: "Show the new text" }).click())
+          yield* step(() => page.locator(".cm-line", { hasText: "theirs" }).waitFor())
+          yield* step(() => page.getByText("has changed on the server").waitFor({ state: "detached" }))
+
+          yield* retype(page, "notes.txt", "mine")
+          yield* write(api, id, "/notes.txt", "theirs again")
+          yield* looks
+          yield* step(() => page.getByRole("button", { name: "Compare…" }).click())
+          yield* step(() => dialog.getByRole("button", { name: "Overwrite with yours" }).click())
+          yield* step(() => page.getByText("has changed on the server").waitFor({ state: "detached" }))
+          assert.strictEqual(yield* textOf(api, id, "/notes.txt"), "mine")
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow
@@ -477,7 +509,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           const question = page.getByRole("dialog", { name: "Discard the changes of notes.txt?" })
           const cancelled = Effect.gen(function* () {
             yield* step(() => question.getByRole("button", { name: "Cancel" }).click())
-            yield* shows(page, "Changed, not stored")
+            yield* shows(page, "Changed, not saved")
           })
           yield* step(() => link(page, "notes.txt").click())
           yield* retype(page, "notes.txt", "mine")
@@ -489,7 +521,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           assert.deepStrictEqual(problems(), [])
           yield* step(() => Promise.all([page.waitForEvent("dialog"), page.evaluate("location.reload()")]))
           assert.deepStrictEqual(problems(), ["dialog: "])
-          yield* shows(page, "Changed, not stored")
+          yield* shows(page, "Changed, not saved")
           yield* step(() => page.evaluate("history.back()"))
           yield* step(() => question.getByRole("button", { name: "Discard the changes" }).click())
           yield* step(() => link(page, "plugins").waitFor())
@@ -558,7 +590,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* step(() => page.getByLabel("Contents of notes.txt").click())
           yield* step(() => page.keyboard.type("x"))
           assert.strictEqual(yield* step(() => page.locator(".cm-line").first().textContent()), "first")
-          assert.strictEqual(yield* step(() => page.getByRole("button", { name: "Store" }).count()), 0)
+          assert.strictEqual(yield* step(() => page.getByRole("button", { name: "Save" }).count()), 0)
           yield* assertClean(opened)
 
           const { key: limited } = yield* keyed("Operator", { allow: ["files"], paths: ["/plugins/maps"] })

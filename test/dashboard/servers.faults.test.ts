@@ -125,6 +125,8 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           assert.strictEqual(yield* step(() => submit.getAttribute("aria-disabled")), "true")
           yield* step(() => page.getByLabel("Memory, MiB").fill("96"))
           yield* step(() => plan.getByText("96.0 MiB").waitFor())
+          yield* step(() => page.getByLabel("Disk, MB").fill("321"))
+          yield* step(() => plan.getByText("321 MB").waitFor())
           yield* step(() => page.getByLabel("Name", { exact: true }).fill("by-form"))
           yield* step(() => page.getByLabel("Labels").fill("team=blue"))
           yield* step(() => submit.click())
@@ -142,6 +144,7 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           )
           assert.deepStrictEqual(json[0].labels, { team: "blue" })
           assert.strictEqual(json[0].limits.memory_limit, 96)
+          assert.strictEqual(json[0].limits.disk_space, 321)
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow
@@ -238,7 +241,7 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
     )
 
     it.effect(
-      "changes are stored only after their difference was shown",
+      "changes are saved only after their difference was shown",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -266,7 +269,7 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
               ["overrides.configs.server.properties.parser", "—", "properties"]
             ]
           )
-          yield* step(() => page.getByRole("button", { name: "Store 4 changes" }).click())
+          yield* step(() => page.getByRole("button", { name: "Save 4 changes" }).click())
           yield* shows(page, "The next start changes")
           const { json } = yield* expectStatus(
             api,

@@ -11,7 +11,7 @@ import { type Problem, printable } from "../../controlPlane/blueprints/parse/pro
 import { blueprintWarnings } from "../../controlPlane/blueprints/views.ts"
 import { command, textFlag } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
-import { note, paint } from "../shared/terminal.ts"
+import { enterUserFolder, note, paint } from "../shared/terminal.ts"
 
 const kinds = ["blueprints", "software"] as const
 type Kind = (typeof kinds)[number]
@@ -104,6 +104,7 @@ export const check = command("check", {
     )
   },
   *run({ directory, kind, software }) {
+    yield* enterUserFolder
     const path = yield* Path.Path
     const roots = yield* rootsOf(directory, kind)
     const reports: Array<Report> = []

@@ -177,30 +177,29 @@ export const cp = command("cp", {
 })
 
 const packArguments = Argument.String("path").pipe(
-  Argument.withDescription(
-    `SERVER:PATH..., then the archive: its name ends with ${ARCHIVES}, and it must not exist`
-  ),
+  Argument.withDescription(`SERVER:PATH..., then the archive, whose name ends with ${ARCHIVES}`),
   Argument.atLeast(2)
 )
 
 export const pack = command("pack", {
   description:
-    "Pack files and folders of a server into an archive of the same server. The node writes the archive, which gets its name once it is whole, and counts against the disk of the server.",
+    "Pack files and folders of a server into an archive of the same server. The node writes the archive, which gets its name once it is whole, and counts against the disk of the server. An archive that exists is replaced with --force only.",
   short: "Pack files and folders into an archive",
   examples: {
     "muster files pack lobby:/world /world.tar.zst": "A folder",
     "muster files pack k7f:/world k7f:/plugins k7f:/old/all.zip": "Several, as a zip archive"
   },
-  input: { path: packArguments },
-  *run({ path }) {
+  input: { path: packArguments, force: forceFlag },
+  *run({ force, path }) {
     const { sources, target } = yield* sourcesAndTarget(path)
     if (sources.some(({ id }) => id !== target.id))
       return yield* wrongUsage("Files are packed within one server: name one server.")
     if (formatOfName(target.path) === undefined)
       return yield* wrongUsage(`${target.path} is no name of an archive: it ends with ${ARCHIVES}.`)
     const paths = sources.map((source) => source.path)
+    const overwrite = force ? ({ overwrite: "replace" } as const) : {}
     const begun = yield* ask((muster) =>
-      muster.files.pack({ params: { server: target.id }, payload: { paths, to: target.path } })
+      muster.files.pack({ params: { server: target.id }, payload: { paths, to: target.path, ...overwrite } })
     )
     yield* waitedFor(begun)
   }

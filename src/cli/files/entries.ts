@@ -4,10 +4,30 @@ import { childPath, type FileEntry } from "../../contract/domain/Files.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
 import { nameOf, type Place, parentOf } from "./remotePath.ts"
+import type { Needs } from "./transfers.ts"
 
 /** The entries of a folder by name; each chunk is a page. */
 export const entriesOf = ({ id, path }: Place, sizes = false) =>
   askStream((muster) => muster.folder(id, path, { sizes }))
+
+/** The entries below a folder, parents before children, named by their paths in the folder. */
+export const entriesBelow = (place: Place, sizes = false): Stream.Stream<FileEntry, CommandError, Needs> =>
+  entriesOf(place, sizes).pipe(
+    // The server may delete a folder meanwhile.
+    Stream.catchIf(
+      ({ status }) => status === "notFound",
+      () => Stream.empty
+    ),
+    Stream.flatMap((entry) => {
+      if (entry.type !== "folder") return Stream.succeed(entry)
+      const inner = { ...place, path: childPath(place.path, entry.name) }
+      const below = Stream.suspend(() => entriesBelow(inner, sizes))
+      return Stream.concat(
+        Stream.succeed(entry),
+        Stream.map(below, (one) => ({ ...one, name: `${entry.name}/${one.name}` }))
+      )
+    })
+  )
 
 /** Returns whether a path is a folder. A path that does not exist, or is something else, is none. */
 export const isFolderAt = ({ id, path }: Place) =>

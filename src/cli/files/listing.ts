@@ -1,14 +1,14 @@
 /** `muster files ls`, `find` and `diff`. */
-import { Option, Stream } from "effect"
+import { Effect, Option, Stream } from "effect"
 import { Flag } from "effect/cli"
 import { type FileDifference, type FileEntry, type FileMatch, isWithin } from "../../contract/domain/Files.ts"
 import { command, given, limitFlag, switchFlag, textFlag } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
-import { type Listing, outputFlags, printList, sizeText, wide } from "../shared/output.ts"
+import { type Listing, type OutputOptions, outputFlags, printList, sizeText, wide } from "../shared/output.ts"
 import { note } from "../shared/terminal.ts"
-import { entriesOf, entryAt, isFolderAt, missing } from "./entries.ts"
-import { folderArgument, folderPlaceOf } from "./remotePath.ts"
+import { entriesBelow, entriesOf, entryAt, isFolderAt, missing } from "./entries.ts"
+import { folderArgument, folderPlaceOf, type Place, recursiveFlag } from "./remotePath.ts"
 
 const nameAndTarget = ({ name, target, type }: FileEntry): string =>
   target === undefined ? `${name}${type === "folder" ? "/" : ""}` : `${name} -> ${target}`
@@ -27,24 +27,46 @@ const entries: Listing<FileEntry> = {
   }
 }
 
+/** The most entries that a list with `-r` has. */
+const MOST_LISTED = 10_000
+
+/** Lists a folder with all below it, and says how much that is. */
+const listBelow = Effect.fnUntraced(function* (place: Place, sizes: boolean, flags: OutputOptions) {
+  const read = yield* Stream.runCollect(Stream.take(entriesBelow(place, sizes), MOST_LISTED + 1))
+  const found = read.slice(0, MOST_LISTED)
+  yield* printList(flags, entries, found, `${place.path} is empty.`)
+  const folders = found.filter(({ type }) => type === "folder").length
+  const bytes = found.reduce((sum, { size, type }) => (type === "file" ? sum + size : sum), 0)
+  const others = found.length - folders
+  const sum = `${others} ${others === 1 ? "file" : "files"} in ${folders} ${folders === 1 ? "folder" : "folders"}, ${sizeText(bytes)}`
+  yield* note(
+    read.length > found.length
+      ? `The list ends after ${MOST_LISTED} entries (${sum}), and there are more: list a smaller folder.`
+      : `${sum}.`
+  )
+})
+
 export const ls = command("ls", {
   description:
-    "List a folder by name. `managed` (with -l) has the keys of a file that the next start writes; `layer` says whether the server (`server`) or its software (`base`) made the file.",
+    "List a folder by name, with -r also all below it, up to 10,000 entries, and their sum. `managed` (with -l) has the keys of a file that the next start writes; `layer` says whether the server (`server`) or its software (`base`) made the file.",
   short: "List a folder",
   examples: {
     "muster files ls lobby": "The folder of a server",
-    "muster files ls -l --sizes lobby:/plugins": "With permissions, and with the sizes of folders"
+    "muster files ls -l --sizes lobby:/plugins": "With permissions, and with the sizes of folders",
+    "muster files ls -r lobby:/world": "With all below it, and how much that is"
   },
   input: {
     path: folderArgument,
     long: switchFlag("long", "More columns, as -o wide").pipe(Flag.withAlias("l")),
+    recursive: recursiveFlag,
     sizes: switchFlag("sizes", "Also the sizes of folders, as far as they are counted in time"),
     ...outputFlags
   },
-  *run({ long, path, sizes, ...flags }) {
+  *run({ long, path, recursive, sizes, ...flags }) {
     const place = yield* folderPlaceOf(path)
     const output = long && flags.output === "table" ? "wide" : flags.output
     if (place.isFolder || (yield* isFolderAt(place))) {
+      if (recursive) return yield* listBelow(place, sizes, { ...flags, output })
       const found = yield* Stream.runCollect(entriesOf(place, sizes))
       return yield* printList({ ...flags, output }, entries, found, `${place.path} is empty.`)
     }

@@ -211,3 +211,4 @@ export const withCommands = (message: string, server = "<server>"): string =>
     })
     .replace(/\boverrides\.save: true/g, "`--set save=true`")
     .replace(/\bsend force=true\b/g, "add `--force`")
+    .replace(/\bSend overwrite=replace, or\b/g, "Add `--force`, or")

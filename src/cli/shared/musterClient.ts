@@ -13,7 +13,7 @@ import { baseUrlOf, socketPathOf } from "../../contract/domain/transport.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { CommandError, statusOf } from "./failures.ts"
 import { CommandTarget } from "./target.ts"
-import { note } from "./terminal.ts"
+import { enterUserFolder, note } from "./terminal.ts"
 
 const MAKE_A_KEY = "`muster keys create --name <name>` beside the service makes one"
 
@@ -75,7 +75,7 @@ const WatchedPlatform = Layer.effectContext(
 )
 
 export const CommandClient = Layer.unwrap(
-  Effect.map(CommandTarget.find, (found) =>
+  Effect.map(Effect.tap(CommandTarget.find, enterUserFolder), (found) =>
     Layer.merge(
       MusterClient.layerNoDeps({
         baseUrl: baseUrlOf(found.url),

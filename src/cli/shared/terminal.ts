@@ -9,6 +9,20 @@ import { CommandError, whyNoFile, wrongUsage } from "./failures.ts"
 
 const STANDARD_INPUT = "-"
 
+/**
+ * Enters the folder of the user, so that local paths of a command begin there: `npm run muster` runs in the folder of the
+ * package. Settings with relative paths are read before.
+ */
+export const enterUserFolder: Effect.Effect<void, CommandError> = Effect.suspend(() => {
+  const { INIT_CWD = "", npm_lifecycle_event } = process.env
+  if (npm_lifecycle_event !== "muster" || INIT_CWD === "") return Effect.void
+  return Effect.try({
+    try: () => process.chdir(INIT_CWD),
+    catch: (cause) =>
+      new CommandError({ status: "failed", message: `cannot enter ${INIT_CWD}: ${whyNoFile(cause)}` })
+  })
+})
+
 /** Reads the only line of a file with a secret, which the arguments of a process would show to other users. */
 export const lineIn = (what: string, file: string) =>
   Effect.try({

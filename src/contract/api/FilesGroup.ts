@@ -100,7 +100,12 @@ export const PackRequest = Schema.Struct({
     Schema.makeFilter((path: string) => formatOfName(path) !== undefined, {
       expected: `a name that ends with ${ArchiveFormat.literals.map((format) => `.${format}`).join(", ")}`
     })
-  ).annotate({ description: "The archive, which must not exist; its name decides the format." })
+  ).annotate({ description: "The archive; its name decides the format." }),
+  overwrite: optionalInput(
+    Schema.Literals(["fail", "replace"]).annotate({
+      description: "What happens to an archive that exists; default `fail`: 409."
+    })
+  )
 }).annotate({ identifier: "PackRequest" })
 
 /** Body of `POST /api/files`: the text, or the file from which the contents come. */

@@ -54,7 +54,9 @@ export const names = (allowed: ReadonlyArray<string>, description: string) =>
 
 const whyNotPath = (path: string) => {
   const why = whyNoPath(path)
-  return why === undefined ? undefined : `expected an absolute path such as /plugins/x.jar: it ${why}`
+  if (why === undefined) return undefined
+  const server = /^[^/]+:/.test(path) ? ", without a server before it" : ""
+  return `expected an absolute path such as /plugins/x.jar${server}: it ${why}`
 }
 
 /** An absolute path in an instance; an empty one counts as absent. */

@@ -16,12 +16,14 @@ export const OperationId = Schema.String.check(
   Schema.isPattern(serverIdPattern, { expected: "the id of an operation" })
 )
 
-/** Files and folders that are packed into the archive `to`, which must not exist. */
+/** Files and folders that are packed into the archive `to`, which must not exist unless it is replaced. */
 export const PackTask = Schema.Struct({
   kind: Schema.Literal("pack"),
   paths: Schema.Array(FilePath).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_PACKED)),
   to: FilePath,
-  format: ArchiveFormat
+  format: ArchiveFormat,
+  /** Default: `fail`. */
+  overwrite: Schema.optionalKey(Schema.Literals(["fail", "replace"]))
 })
 export type PackTask = typeof PackTask.Type
 

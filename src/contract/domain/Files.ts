@@ -85,7 +85,7 @@ export const whyNoPath = (path: string): string | undefined => {
 export const FilePath = Schema.String.check(
   // openapi-generator 5 cuts a slash that ends a pattern.
   Schema.isPattern(/^\/.*/u, {
-    expected: "an absolute path such as /plugins/x.jar: it does not begin with /"
+    expected: "an absolute path such as /plugins/x.jar, without a server before it: it does not begin with /"
   }),
   Schema.makeFilter((path: string) => {
     const why = path.startsWith("/") ? whyNoPath(path) : undefined

@@ -14,7 +14,7 @@ import type { NodeUploads } from "./NodeUploads.ts"
 
 /** The node refuses an access to files, with the status that callers get. */
 export class FileRefused extends Data.TaggedError("FileRefused")<{
-  readonly status: 403 | 404 | 409 | 412 | 416 | 422 | 507
+  readonly status: 403 | 404 | 409 | 412 | 416 | 422 | 429 | 507
   readonly detail: string
   readonly hint: string
 }> {}
@@ -133,13 +133,16 @@ export interface FileSession {
 
 export const MOST_OPEN = 64
 
+/** Archives that are made of one server at a time: each has its own buffers, and a zip archive its directory. */
+export const MOST_ARCHIVES = 4
+
 /** Entries that one call changes; more are a task. */
 export const MOST_ENTRIES = 1000
 
 /**
  * The files of the servers of a node (spec 10). Every path is absolute in the instance and is walked without links.
- * {@link FileRefused} is 403 the blueprint forbids it, 404 no such path, 409 a folder in place of a
- * file or the reverse, or the server migrates or is being installed, 412 a condition does not hold, 416, 507 no room.
+ * {@link FileRefused} is 403 the blueprint forbids it, 404 no such path, 409 a folder in place of a file or the reverse,
+ * or the server migrates or is being installed, 412 a condition does not hold, 416, 429 too many archives, 507 no room.
  */
 export interface NodeFiles {
   list(

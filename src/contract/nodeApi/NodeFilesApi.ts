@@ -10,6 +10,7 @@ import {
   NotFound,
   PreconditionFailed,
   RangeNotSatisfiable,
+  TooManyRequests,
   UpgradeRequired
 } from "../domain/errors.ts"
 import { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch, FileMode } from "../domain/Files.ts"
@@ -28,7 +29,13 @@ export const whole = Schema.optionalKey(
 )
 
 /** The errors of calls that a node refuses. */
-export const refusals = [Forbidden, PreconditionFailed, RangeNotSatisfiable, InsufficientStorage] as const
+export const refusals = [
+  Forbidden,
+  PreconditionFailed,
+  RangeNotSatisfiable,
+  TooManyRequests,
+  InsufficientStorage
+] as const
 
 /** Returns the error of a refusal, as daemons and the service respond. */
 export const refusalError = ({ detail, hint, status }: Pick<FileRefused, "detail" | "hint" | "status">) => {
@@ -45,6 +52,8 @@ export const refusalError = ({ detail, hint, status }: Pick<FileRefused, "detail
       return new RangeNotSatisfiable({ detail, hint })
     case 422:
       return new InvalidRequest({ detail, hint })
+    case 429:
+      return new TooManyRequests({ detail, hint })
     case 507:
       return new InsufficientStorage({ detail, hint })
   }

@@ -79,7 +79,7 @@ const SessionAnswer = Schema.Struct({
   ),
   refused: Schema.optionalKey(
     Schema.Struct({
-      status: Schema.Literals([403, 404, 409, 412, 416, 422, 500, 507]),
+      status: Schema.Literals([403, 404, 409, 412, 416, 422, 429, 500, 507]),
       detail: Schema.String,
       hint: Schema.String
     })

@@ -1,7 +1,8 @@
 /** Changes of files by callers: outcomes, or an operation if there are many (spec 10.3). */
 import { Effect } from "effect"
+import type { PackRequest } from "../../contract/api/FilesGroup.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
-import { InvalidRequest } from "../../contract/domain/errors.ts"
+import { Conflict, InvalidRequest } from "../../contract/domain/errors.ts"
 import { type FileChange, formatOfName } from "../../contract/domain/Files.ts"
 import type { FileTask } from "../../contract/domain/FileTask.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
@@ -71,7 +72,7 @@ export const makeChanges = Effect.fnUntraced(function* (nodes: Effect.Success<ty
   /** Begins to pack files into an archive; the caller must reach all paths. */
   const pack = Effect.fnUntraced(function* (
     id: ServerId,
-    { paths, to }: { readonly paths: ReadonlyArray<string>; readonly to: string },
+    { overwrite = "fail", paths, to }: typeof PackRequest.Type,
     headers: WaitHeaders
   ) {
     const format = formatOfName(to) ?? "tar.zst"
@@ -81,7 +82,17 @@ export const makeChanges = Effect.fnUntraced(function* (nodes: Effect.Success<ty
     yield* nodes.on(id, (files) =>
       Effect.forEach(paths, (path) => files.stat(id, path), { concurrency: 8, discard: true })
     )
-    return yield* begin("files.pack", id, { kind: "pack", paths, to, format }, headers)
+    if (overwrite === "fail") {
+      const there = yield* nodes
+        .on(id, (files) => files.stat(id, to))
+        .pipe(Effect.catchTag("NotFound", () => Effect.undefined))
+      if (there !== undefined)
+        return yield* new Conflict({
+          detail: `${to}: it exists`,
+          hint: "Send overwrite=replace, or choose another name."
+        })
+    }
+    return yield* begin("files.pack", id, { kind: "pack", paths, to, format, overwrite }, headers)
   })
 
   return { change, pack } as const

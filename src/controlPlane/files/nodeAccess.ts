@@ -4,7 +4,8 @@ import { RequestId } from "../../contract/domain/ApiError.ts"
 import {
   NodeFailure,
   type PreconditionFailed,
-  type RangeNotSatisfiable
+  type RangeNotSatisfiable,
+  type TooManyRequests
 } from "../../contract/domain/errors.ts"
 import type { FileChange } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
@@ -15,8 +16,8 @@ import { refusalError } from "../../contract/nodeApi/NodeFilesApi.ts"
 import type { BulkFailure } from "../servers/ServerManager.ts"
 import { makeNodeCalls, makeNodeErrors } from "../servers/state/nodeCalls.ts"
 
-/** The refusal of a condition or a range that the call did not have. */
-export const unasked = ({ detail, hint }: PreconditionFailed | RangeNotSatisfiable) =>
+/** The refusal of a condition, a range or an archive that the call did not have. */
+export const unasked = ({ detail, hint }: PreconditionFailed | RangeNotSatisfiable | TooManyRequests) =>
   Effect.fail(new NodeFailure({ detail, hint }))
 
 /** The files of servers, wherever these are. */
@@ -44,7 +45,12 @@ export const makeNodeAccess = Effect.gen(function* () {
   const on = <A, R>(
     id: ServerId,
     use: (files: NodeFiles, record: ServerRecord) => Effect.Effect<A, FileError, R>
-  ) => Effect.catchTags(onContent(id, use), { PreconditionFailed: unasked, RangeNotSatisfiable: unasked })
+  ) =>
+    Effect.catchTags(onContent(id, use), {
+      PreconditionFailed: unasked,
+      RangeNotSatisfiable: unasked,
+      TooManyRequests: unasked
+    })
 
   /** Makes changes in order; returns the outcome of each by its path, or `large` if they are more than one request makes. */
   const change = Effect.fnUntraced(function* (id: ServerId, changes: ReadonlyArray<FileChange>) {

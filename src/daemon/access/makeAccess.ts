@@ -117,16 +117,15 @@ export const makeAccess = ({
   const stream = (
     id: ServerId,
     path: string,
-    access: (
-      site: Site,
-      instance: Instance
-    ) => Effect.Effect<Stream.Stream<Uint8Array, AccessError>, AccessError, Scope.Scope>
+    access: (site: Site) => Effect.Effect<Stream.Stream<Uint8Array, AccessError>, AccessError, Scope.Scope>,
+    isArchive = false
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope> =>
     Effect.gen(function* () {
       const instance = yield* instances.get(id)
       return yield* instance.accesses.stream(
         () => whyClosed(instance),
-        Effect.flatMap(makeSite(files, instance), (site) => access(site, instance))
+        Effect.flatMap(makeSite(files, instance), access),
+        isArchive
       )
     }).pipe(Effect.map(Stream.mapError(toFileError(path))), Effect.mapError(toFileError(path)))
 
@@ -182,9 +181,7 @@ export const makeAccess = ({
       })
     }),
     archive: Effect.fn("NodeFiles.archive")((id, request) =>
-      stream(id, request.paths[0] ?? "/", (site, { accesses }) =>
-        Effect.andThen(accesses.archivePlace, archiveOf(site, request))
-      )
+      stream(id, request.paths[0] ?? "/", (site) => archiveOf(site, request), true)
     ),
     search: Effect.fn("NodeFiles.search")((id, request) =>
       use(id, request.path, ({ site }) => searchFiles(site, request))

@@ -26,7 +26,7 @@ const tidied = Effect.fnUntraced(function* ({ site }: ChangeScene, to: string, r
 }, Effect.scoped)
 
 /** Packs files into an archive, whose format the task names. After a restart of the daemon, the work begins again. */
-export const packTask = ({ format, paths, to }: PackTask): TaskWork => ({
+export const packTask = ({ format, overwrite, paths, to }: PackTask): TaskWork => ({
   begin: { total: 0, unit: "bytes" },
   run: Effect.fnUntraced(
     function* (
@@ -50,7 +50,7 @@ export const packTask = ({ format, paths, to }: PackTask): TaskWork => ({
       const bytes = yield* archiveOf(scene.site, { paths, format }, count)
       yield* writeContents(
         { ...scene, aside: stagingOf(record.staging).aside },
-        { path: to, if_none_match: "*" },
+        { path: to, ...(overwrite === "replace" ? {} : { if_none_match: "*" }) },
         Stream.concat(bytes, Stream.drain(Stream.fromEffect(whole)))
       )
       return { ...now, state: "done" }

@@ -32,7 +32,7 @@ const noRoom = (detail: string) =>
   new FileRefused({
     status: 507,
     detail,
-    hint: "Delete files, or raise the limit: `muster servers patch <server> --set limits.disk_space=<MB>`, or Changes > Disk in the dashboard."
+    hint: "Delete files, or raise the limit, which the next start applies: `muster servers patch <server> --set limits.disk_space=<MB>`, or Changes > Disk in the dashboard."
   })
 
 /** The room of one server, which its running writes share. */

@@ -49,6 +49,12 @@ type Use = (
   access: (scene: ChangeScene) => Effect.Effect<TaskRecord, AccessError, Scope.Scope>
 ) => Effect.Effect<TaskRecord, FileError>
 
+/** Returns the access of a task, which packs an archive once there is a place, and reports the end of one that arrives. */
+const usedBy = (task: FileTask, { accesses }: Instance, use: Use, arrival: Arrival | undefined): Use => {
+  if (task.kind === "pack") return (access) => accesses.packing(use(access))
+  return arrival === undefined ? use : (access) => Effect.onExit(use(access), arrival.ended)
+}
+
 /** Makes the tasks of a daemon. They end with the scope, and the next daemon continues them. */
 export const makeTasks = Effect.gen(function* () {
   const fibers = yield* FiberMap.make<string>()
@@ -101,7 +107,7 @@ export const makeTasks = Effect.gen(function* () {
     const arrival = arrives(task) ? new Arrival() : undefined
     if (arrival !== undefined) arrivals.set(key, arrival)
     const work = workOf(task, arrival)
-    const watched: Use = arrival === undefined ? use : (access) => Effect.onExit(use(access), arrival.ended)
+    const watched = usedBy(task, instance, use, arrival)
     const record = before ?? newRecord(work)
     if (before === undefined) yield* writeAtomic(recordPath(instance, id), recordText(record))
     running.set(key, record)

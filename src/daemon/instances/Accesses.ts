@@ -1,7 +1,7 @@
 /** The accesses of callers to the files of one instance (spec 10.3), which never hold up work on these files. */
-import { Clock, Deferred, Effect, Exit, Scope, Stream } from "effect"
+import { Clock, Deferred, Effect, Exit, Scope, Semaphore, Stream } from "effect"
 import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
-import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
+import { FileRefused, MOST_ARCHIVES } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 
 interface Running {
@@ -10,6 +10,8 @@ interface Running {
   readonly scope: Scope.Closeable
   /** Ends the access; returns once it uses no file any more. */
   readonly end: (why: FileRefused) => Effect.Effect<void>
+  /** The time since which nothing reads the stream; unset while something does. */
+  unreadSince?: number
 }
 
 const interrupted = new FileRefused({
@@ -24,29 +26,47 @@ const stalled = new FileRefused({
   hint: "Read faster, or continue at the byte that was reached."
 })
 
-/** Archives that are read from one server at a time: each has its own buffers, and a zip archive its directory. */
-export const MOST_ARCHIVES = 4
+/** Of {@link MOST_ARCHIVES}, those that are packed on the node, so that a download finds a place beside hours of packing. */
+const MOST_PACKING = 2
 
 const tooManyArchives = new FileRefused({
-  status: 409,
-  detail: `the server has ${MOST_ARCHIVES} archives that are read`,
+  status: 429,
+  detail: `the server has ${MOST_ARCHIVES} archives that are downloaded or packed`,
   hint: "Wait until one of them has ended, then try again."
+})
+
+const replaced = new FileRefused({
+  status: 409,
+  detail: "the transfer was ended: nothing read it, and another archive needed its place",
+  hint: "Begin the archive again."
 })
 
 /** Longest time between two reads of a stream, in ms. */
 const STALL_MILLIS = 60_000
 
+/** Time without a read, in ms, after which a download makes room for another one. */
+const IDLE_MILLIS = 5_000
+
+export interface AccessLimits {
+  readonly stallMillis?: number
+  readonly idleMillis?: number
+}
+
 export class Accesses {
   readonly #running = new Set<Running>()
   readonly #stallMillis: number
-  #archives = 0
+  readonly #idleMillis: number
+  readonly #archives = Semaphore.makeUnsafe(MOST_ARCHIVES)
+  readonly #packs = Semaphore.makeUnsafe(MOST_PACKING)
+  readonly #downloads = new Set<Running>()
   /** The task that has the files for itself, as refusals of other tasks name it; unset unless there is one. */
   exclusive: string | undefined
   /** Why neither callers nor a start may use the files meanwhile; unset unless a task replaces them (spec 12.5). */
   closed: string | undefined
 
-  constructor(stallMillis = STALL_MILLIS) {
+  constructor({ idleMillis = IDLE_MILLIS, stallMillis = STALL_MILLIS }: AccessLimits = {}) {
     this.#stallMillis = stallMillis
+    this.#idleMillis = idleMillis
   }
 
   get count(): number {
@@ -86,10 +106,14 @@ export class Accesses {
     )
   }
 
-  /** Runs an access that returns a stream. The scope of the caller, or work on the files, ends it. */
+  /**
+   * Runs an access that returns a stream. The scope of the caller, or work on the files, ends it.
+   * @param isArchive whether the stream is an archive, of which a server has few at a time
+   */
   stream<A, E, E2, R>(
     refused: () => DaemonRefused | undefined,
-    use: Effect.Effect<Stream.Stream<A, E>, E2, R>
+    use: Effect.Effect<Stream.Stream<A, E>, E2, R>,
+    isArchive = false
   ): Effect.Effect<
     Stream.Stream<A, E | FileRefused>,
     E2 | DaemonRefused | FileRefused,
@@ -101,23 +125,46 @@ export class Accesses {
     )
     const made = Effect.acquireRelease(begun, ({ scope }, exit) => Scope.close(scope, exit))
     return Effect.flatMap(made, (running) =>
-      Effect.raceFirst(Scope.provide(use, running.scope), Deferred.await(running.cut)).pipe(
+      (isArchive ? this.#takePlace(running) : Effect.void).pipe(
+        Effect.andThen(Effect.raceFirst(Scope.provide(use, running.scope), Deferred.await(running.cut))),
         Effect.flatMap((stream) => this.#watched(running, stream))
       )
     )
   }
 
-  /** Takes one of the places of archives until the scope ends. @error FileRefused 409 none is left */
-  get archivePlace(): Effect.Effect<void, FileRefused, Scope.Scope> {
-    const take = Effect.suspend(() => {
-      if (this.#archives >= MOST_ARCHIVES) return Effect.fail(tooManyArchives)
-      this.#archives += 1
-      return Effect.void
+  /** Packs an archive once one of the places of archives is free. */
+  packing<A, E, R>(pack: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> {
+    return this.#packs.withPermit(this.#archives.withPermit(pack))
+  }
+
+  /** Takes a place for a download until its scope ends. @error FileRefused 429 none is left */
+  #takePlace(running: Running): Effect.Effect<void, FileRefused> {
+    const take = this.#archives.takeIfAvailable(1)
+    const giveBack = Effect.suspend(() => {
+      this.#downloads.delete(running)
+      return this.#archives.release(1)
     })
-    const giveBack = Effect.sync(() => {
-      this.#archives -= 1
+    const taken = Effect.flatMap(take, (isFree) =>
+      isFree ? Effect.succeed(true) : Effect.andThen(this.#endUnread, take)
+    )
+    return Effect.uninterruptible(
+      Effect.flatMap(taken, (isTaken) => {
+        if (!isTaken) return Effect.fail(tooManyArchives)
+        this.#downloads.add(running)
+        return Scope.addFinalizer(running.scope, giveBack)
+      })
+    )
+  }
+
+  /** Ends the download that nothing has read for the longest time, if that is too long. */
+  get #endUnread(): Effect.Effect<void> {
+    return Effect.flatMap(Clock.Clock, (clock) => {
+      const latest = elapsedMillisOf(clock) - this.#idleMillis
+      const [longest] = [...this.#downloads]
+        .filter(({ unreadSince = Number.POSITIVE_INFINITY }) => unreadSince <= latest)
+        .toSorted(({ unreadSince: one = 0 }, { unreadSince: other = 0 }) => one - other)
+      return longest === undefined ? Effect.void : longest.end(replaced)
     })
-    return Effect.acquireRelease(take, () => giveBack)
   }
 
   #begin(
@@ -152,11 +199,10 @@ export class Accesses {
     return Effect.gen(function* () {
       const clock = yield* Clock.Clock
       const now = () => elapsedMillisOf(clock)
-      let readAt = now()
-      let isReading = false
+      running.unreadSince = now()
       const watch = Effect.gen(function* () {
         for (;;) {
-          const left = isReading ? limit : readAt + limit - now()
+          const left = (running.unreadSince ?? now()) + limit - now()
           if (left <= 0) return yield* running.end(stalled)
           yield* Effect.sleep(left)
         }
@@ -166,12 +212,11 @@ export class Accesses {
       return Stream.transformPull(stream, (pull) =>
         Effect.succeed(
           Effect.suspend(() => {
-            isReading = true
+            delete running.unreadSince
             return Effect.ensuring(
               Effect.raceFirst(Deferred.await(running.cut), pull),
               Effect.sync(() => {
-                isReading = false
-                readAt = now()
+                running.unreadSince = now()
               })
             )
           })

@@ -90,7 +90,7 @@ export const shownSecret = (title: string, secret: string, onClose: () => void):
     <code>{secret}</code>
     {copyButton(secret, "the secret", "primary")}
     <button type="button" onClick={onClose}>
-      I have stored it
+      I have saved it
     </button>
   </section>
 )

@@ -96,6 +96,50 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
     )
 
     it.effect(
+      "a list with -r has all below a folder by its path, and the sum; a pack replaces an archive with --force only",
+      () =>
+        Effect.gen(function* () {
+          yield* create("deep")
+          const folder = yield* temporaryFolder
+          mkdirSync(join(folder, "a/b/c"), { recursive: true })
+          writeFileSync(join(folder, "a/b/c/one"), "12345")
+          writeFileSync(join(folder, "a/two"), "678")
+          yield* run("files", "put", "-r", join(folder, "a"), "deep:/")
+          const listed = yield* run("files", "ls", "-r", "-o", "id", "deep:/a")
+          assert.strictEqual(listed.stdout, "b\nb/c\nb/c/one\ntwo\n")
+          assert.strictEqual(listed.stderr, "2 files in 2 folders, 8 B.\n")
+          assert.include(yield* done("files", "pack", "deep:/a", "/a.zip"), "files.pack is done: 8 B of 8 B")
+          assert.strictEqual(
+            yield* refused(2, "files", "pack", "deep:/a", "/a.zip"),
+            "/a.zip: it exists. Add `--force`, or choose another name."
+          )
+          yield* done("files", "pack", "--force", "deep:/a/b", "/a.zip")
+        }).pipe(Effect.scoped),
+      60_000
+    )
+
+    it.effect("local paths begin in the folder of the user, also if `npm run muster` runs elsewhere", () =>
+      Effect.gen(function* () {
+        yield* create("relative")
+        const folder = yield* temporaryFolder
+        writeFileSync(join(folder, "note.txt"), "note")
+        const { key, url } = yield* Muster
+        const byNpm = (...args: ReadonlyArray<string>) =>
+          muster(["files", ...args], {
+            MUSTER_URL: url,
+            MUSTER_API_KEY: key,
+            INIT_CWD: folder,
+            npm_lifecycle_event: "muster"
+          })
+        const put = yield* byNpm("put", "note.txt", "relative:/")
+        assert.strictEqual(put.code, 0, put.stderr)
+        const get = yield* byNpm("get", "relative:/note.txt", "copy.txt")
+        assert.strictEqual(get.code, 0, get.stderr)
+        assert.strictEqual(readFileSync(join(folder, "copy.txt"), "utf8"), "note")
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect(
       "many changes are an operation, whose end the command awaits (spec 11.2)",
       () =>
         Effect.gen(function* () {

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { expectStatus } from "../../support/servers.ts"
@@ -54,6 +55,26 @@ layer(Layer.provideMerge(Far.layer, service()), options)("many files of a server
         assert.deepInclude(json, { path: "/new", change: "added", size: 5 })
         assert.deepInclude(json, { path: "/server.sh", change: "changed", size: 7 })
       })
+    )
+
+    it.effect.each(places)("%s: one download too many of a server is 429 with Retry-After", (place) =>
+      Effect.gen(function* () {
+        const { api, files, id } = yield* scene(place)
+        yield* files.put("/noise", randomBytes(2_000_000).toString("hex"))
+        const paths = Array.from({ length: 50 }, () => "path=/noise").join("&")
+        const begin = Effect.acquireRelease(
+          Effect.promise(() =>
+            fetch(`${api.url}/api/servers/${id}/files/archive?${paths}&format=tar`, {
+              headers: { authorization: `Bearer ${api.key}` }
+            })
+          ),
+          ({ body }) => Effect.promise(() => body?.cancel() ?? Promise.resolve())
+        )
+        for (const _ of [1, 2, 3, 4]) assert.strictEqual((yield* begin).status, 200)
+        const refused = yield* files.archive("path=/noise&format=tar")
+        assertError(refused, 429, "the server has 4 archives that are downloaded or packed")
+        assert.match(refused.headers.get("retry-after") ?? "", /^\d+$/)
+      }).pipe(Effect.scoped)
     )
 
     it.effect("an archive is an attachment of no type", () =>

@@ -18,36 +18,45 @@ layer(Layer.provideMerge(Far.layer, service()), options)("many changes of files"
   })
 
   describe("spec 10.3: archives that the node writes", () => {
-    it.effect.each(places)("%s: the name decides the format, and the archive must not exist", (place) =>
-      Effect.gen(function* () {
-        const { api, files, id, send } = yield* sender(place)
-        yield* files.put("/world/a", "first")
-        const body = { paths: ["/world"], to: "/new/world.zip" }
-        const packed = yield* send("pack", body)
-        assert.strictEqual(packed.status, 202, packed.text)
-        const { kind, progress, server_id, state } = packed.json
-        assert.deepStrictEqual([kind, server_id, state], ["files.pack", id, "done"])
-        const { text } = yield* files.get("/new/world.zip")
-        assert.strictEqual(text.slice(0, 2), "PK")
-        assert.deepStrictEqual(progress, { done: 5, total: 5, unit: "bytes" })
-        const [entry] = (yield* expectStatus(api, 200, "GET", "/api/audit?limit=1&action=file.pack")).json
-        assert.deepInclude(entry, { action: "file.pack", paths: ["/new/world.zip", "/world"] })
-        const again = yield* send("pack", body)
-        assert.deepInclude(again.json, { state: "failed", reason: "/new/world.zip: it exists" })
-        for (const to of ["/world.rar", "/world", "world.zip"])
-          assertError(yield* send("pack", { paths: ["/world"], to }), 422)
-        assertError(yield* send("pack", { paths: [], to: "/x.zip" }), 422)
-        const missing = yield* send("pack", { paths: ["/world", "/none"], to: "/x.zip" })
-        assertError(missing, 404, "no such path: /none")
-        const folders = yield* keyed("Operator", { allow: ["files"], paths: ["/world"] })
-        const reader = yield* keyed("Operator", { allow: ["browse"] })
-        for (const [key, paths, to] of [
-          [folders, ["/world"], "/x.zip"],
-          [folders, ["/new"], "/world/x.zip"],
-          [reader, ["/world"], "/x.zip"]
-        ] as const)
-          assertError(yield* key.request("POST", `${files.base}/pack`, { body: { paths, to } }), 403)
-      })
+    it.effect.each(places)(
+      "%s: the name decides the format, and an archive that exists is replaced if the caller says so",
+      (place) =>
+        Effect.gen(function* () {
+          const { api, files, id, send } = yield* sender(place)
+          yield* files.put("/world/a", "first")
+          const body = { paths: ["/world"], to: "/new/world.zip" }
+          const packed = yield* send("pack", body)
+          assert.strictEqual(packed.status, 202, packed.text)
+          const { kind, progress, server_id, state } = packed.json
+          assert.deepStrictEqual([kind, server_id, state], ["files.pack", id, "done"])
+          const { text } = yield* files.get("/new/world.zip")
+          assert.strictEqual(text.slice(0, 2), "PK")
+          assert.deepStrictEqual(progress, { done: 5, total: 5, unit: "bytes" })
+          const [entry] = (yield* expectStatus(api, 200, "GET", "/api/audit?limit=1&action=file.pack")).json
+          assert.deepInclude(entry, { action: "file.pack", paths: ["/new/world.zip", "/world"] })
+          const again = yield* send("pack", body)
+          assertError(again, 409, "/new/world.zip: it exists")
+          assert.include(again.json.hint, "overwrite=replace")
+          yield* files.put("/world/a", "longer than first")
+          const replaced = yield* send("pack", { ...body, overwrite: "replace" })
+          assert.deepInclude(replaced.json, {
+            state: "done",
+            progress: { done: 17, total: 17, unit: "bytes" }
+          })
+          for (const to of ["/world.rar", "/world", "world.zip"])
+            assertError(yield* send("pack", { paths: ["/world"], to }), 422)
+          assertError(yield* send("pack", { paths: [], to: "/x.zip" }), 422)
+          const missing = yield* send("pack", { paths: ["/world", "/none"], to: "/x.zip" })
+          assertError(missing, 404, "no such path: /none")
+          const folders = yield* keyed("Operator", { allow: ["files"], paths: ["/world"] })
+          const reader = yield* keyed("Operator", { allow: ["browse"] })
+          for (const [key, paths, to] of [
+            [folders, ["/world"], "/x.zip"],
+            [folders, ["/new"], "/world/x.zip"],
+            [reader, ["/world"], "/x.zip"]
+          ] as const)
+            assertError(yield* key.request("POST", `${files.base}/pack`, { body: { paths, to } }), 403)
+        })
     )
   })
 

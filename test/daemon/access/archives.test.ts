@@ -12,8 +12,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Stream } from "effect"
 import type { ArchiveFormat } from "../../../src/contract/domain/Files.ts"
+import { MOST_ARCHIVES } from "../../../src/contract/nodeApi/NodeFiles.ts"
 import { zipWriter } from "../../../src/daemon/access/archive.ts"
-import { MOST_ARCHIVES } from "../../../src/daemon/instances/Accesses.ts"
 import { eventually } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { filesOf, places, put, refusalOf } from "./scene.ts"
@@ -112,7 +112,7 @@ for (const [name, place] of Object.entries(places)) {
           return reader
         })
         const readers = yield* Effect.forEach(Array.from({ length: MOST_ARCHIVES }), () => begun)
-        assert.match(yield* refusalOf(Effect.scoped(begun)), /^409 .*4 archives/)
+        assert.match(yield* refusalOf(Effect.scoped(begun)), /^429 .*4 archives/)
         yield* Effect.forEach(readers.slice(0, 1), Fiber.interrupt)
         yield* eventually(refusalOf(Effect.scoped(begun)), (outcome) => outcome === "no refusal")
       }).pipe(Effect.scoped)

@@ -13,8 +13,10 @@ import {
 import { createServer } from "node:net"
 import { dirname, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Stream } from "effect"
+import { Deferred, Effect, Fiber, Result, Stream } from "effect"
+import { MOST_ARCHIVES } from "../../../src/contract/nodeApi/NodeFiles.ts"
 import { Accesses } from "../../../src/daemon/instances/Accesses.ts"
+import { eventually } from "../../support/eventually.ts"
 import { asRoot, bytesOf, filesOf, places, put, refusalOf, statusesOf } from "./scene.ts"
 
 const temporaryFiles = (folder: string) =>
@@ -209,11 +211,64 @@ describe("spec 10.3: accesses that run", () => {
 
   it.live("a stream that nothing reads for a while ends", () =>
     Effect.gen(function* () {
-      const accesses = new Accesses(20)
+      const accesses = new Accesses({ stallMillis: 20 })
       const stream = yield* accesses.stream(() => undefined, Effect.succeed(Stream.forever(bytesOf("x"))))
       const slow = Stream.runForEach(stream, () => Effect.sleep("1 second"))
       assert.match(yield* refusalOf(slow), /^409 the transfer was ended/)
       assert.strictEqual(accesses.count, 0)
+    }).pipe(Effect.scoped)
+  )
+
+  const download = (accesses: Accesses) =>
+    accesses.stream(() => undefined, Effect.succeed(Stream.forever(bytesOf("x"))), true)
+
+  /** Begins a download that is always read: its bytes do not arrive. */
+  const reading = Effect.fnUntraced(function* (accesses: Accesses) {
+    const isRead = yield* Deferred.make<void>()
+    const bytes = Stream.concat(
+      Stream.drain(Stream.fromEffect(Deferred.succeed(isRead, undefined))),
+      Stream.never
+    )
+    const stream = yield* accesses.stream(() => undefined, Effect.succeed(bytes), true)
+    yield* Effect.forkScoped(Stream.runDrain(stream))
+    yield* Deferred.await(isRead)
+  })
+
+  it.live(
+    "a download that nothing reads makes room for another one, and a download that is read does not",
+    () =>
+      Effect.gen(function* () {
+        const accesses = new Accesses({ idleMillis: 20 })
+        for (let begun = 1; begun < MOST_ARCHIVES; begun++) yield* reading(accesses)
+        const unread = yield* download(accesses)
+        yield* eventually(Effect.result(reading(accesses)), Result.isSuccess)
+        assert.match(yield* refusalOf(Stream.runDrain(unread)), /^409 .*another archive needed its place/)
+        assert.match(yield* refusalOf(Effect.scoped(download(accesses))), /^429 /)
+      }).pipe(Effect.scoped)
+  )
+
+  it.live("archives that are packed count, wait for a place, and leave places for downloads", () =>
+    Effect.gen(function* () {
+      const accesses = new Accesses()
+      let packing = 0
+      const pack = accesses.packing(
+        Effect.suspend(() => {
+          packing += 1
+          return Effect.never
+        })
+      )
+      const packs = yield* Effect.forEach([1, 2, 3], () => Effect.forkScoped(pack))
+      yield* eventually(
+        Effect.sync(() => packing),
+        (count) => count === 2
+      )
+      for (const _ of [3, 4]) yield* download(accesses)
+      assert.match(yield* refusalOf(Effect.scoped(download(accesses))), /^429 .*downloaded or packed/)
+      yield* Effect.forEach(packs.slice(0, 1), Fiber.interrupt)
+      yield* eventually(
+        Effect.sync(() => packing),
+        (count) => count === 3
+      )
     }).pipe(Effect.scoped)
   )
 })

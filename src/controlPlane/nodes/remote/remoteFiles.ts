@@ -10,7 +10,8 @@ import type {
   Locked,
   NotFound,
   PreconditionFailed,
-  RangeNotSatisfiable
+  RangeNotSatisfiable,
+  TooManyRequests
 } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { cleanText } from "../../../contract/domain/NodeText.ts"
@@ -40,6 +41,7 @@ type Refusal =
   | PreconditionFailed
   | RangeNotSatisfiable
   | InvalidRequest
+  | TooManyRequests
   | InsufficientStorage
 
 const statuses: Readonly<Record<string, FileRefused["status"]>> = {
@@ -49,6 +51,7 @@ const statuses: Readonly<Record<string, FileRefused["status"]>> = {
   PreconditionFailed: 412,
   RangeNotSatisfiable: 416,
   InvalidRequest: 422,
+  TooManyRequests: 429,
   InsufficientStorage: 507
 }
 

@@ -34,7 +34,7 @@ const QuotaDialog = (props: {
   return (
     <FormDialog
       title={quota === undefined ? "New quota" : `Change ${quota.name}`}
-      button={quota === undefined ? "Create the quota" : "Store"}
+      button={quota === undefined ? "Create the quota" : "Save"}
       whyNot={quota === undefined && !texts.name?.trim() ? "Enter a name first." : undefined}
       onSubmit={() =>
         quota === undefined

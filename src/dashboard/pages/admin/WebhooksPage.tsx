@@ -68,7 +68,7 @@ const WebhookDialog = (props: {
   return (
     <FormDialog<Webhook | NewWebhook>
       title={webhook === undefined ? "New webhook" : `Change ${webhook.id}`}
-      button={webhook === undefined ? "Create the webhook" : "Store"}
+      button={webhook === undefined ? "Create the webhook" : "Save"}
       whyNot={texts.url?.trim() ? noTopic : "Enter an address first."}
       onSubmit={() =>
         webhook === undefined

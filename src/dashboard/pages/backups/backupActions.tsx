@@ -47,7 +47,7 @@ const RenameDialog = (props: { readonly backup: Backup; readonly onChanged: () =
   return (
     <FormDialog<Backup>
       title="Name of the backup"
-      button="Store"
+      button="Save"
       onSubmit={() => request("PATCH", pathOf(backup), { body: { name: text === "" ? null : text } })}
       onDone={onChanged}
     >

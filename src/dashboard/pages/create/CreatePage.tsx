@@ -22,6 +22,7 @@ const fieldsWith = (nodes: ReadonlyArray<NodeDetail>): ReadonlyArray<Field> => [
     choices: [["", "Chosen by the load balancer"], ...nodes.map(({ id, name }) => [id, name] as const)]
   }),
   field("number", "overrides.limits.memory_limit", "Memory, MiB", "Empty: that of the blueprint."),
+  field("number", "overrides.limits.disk_space", "Disk, MB", "Empty: that of the blueprint."),
   version,
   save("Keep it when it stops"),
   expiry("Empty: never."),
@@ -139,6 +140,7 @@ const Definition = ({ definition }: CreationPlan): View => (
     {definition.image !== "" && fact("Image", definition.image)}
     {fact("Runs as", definition.runtimes.join(" or "))}
     {fact("Memory", mebibytes(definition.limits.memory_limit ?? 0))}
+    {definition.limits.disk_space !== undefined && fact("Disk", `${definition.limits.disk_space} MB`)}
     {fact("Ports", String(definition.ports))}
     {fact("When it stops", definition.save ? "is kept" : "is deleted")}
     {fact(

@@ -1,6 +1,6 @@
 import { effect } from "@preact/signals"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
-import type { Failure, Reply } from "../../api/http.ts"
+import { type Failure, type Reply, whileVisible } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { FileEntry } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
@@ -14,7 +14,7 @@ import { useLate } from "../../state/useLate.ts"
 import { downloadFile } from "./download.ts"
 import type { TextEditor } from "./editor.ts"
 import { marks } from "./FileList.tsx"
-import { entryOf, fileName, LARGEST, readContent, writeText } from "./fileApi.ts"
+import { entryOf, fileName, LARGEST, readContent, readTag, writeText } from "./fileApi.ts"
 
 /** A text with the tag that a write of it names. */
 interface Content {
@@ -52,6 +52,9 @@ const read = async (id: string, path: string, signal: AbortSignal): Promise<Read
   const reply = await readContent(id, path, signal)
   return reply.ok ? { ok: true, ...known, content: contentOf(reply) } : reply
 }
+
+/** Milliseconds between two looks at the tag of an open file. */
+const EVERY = 15_000
 
 /** Lines of each text that a conflict shows. */
 const MOST = 400
@@ -150,11 +153,18 @@ const TextFile = ({ content, id, line, path, whyReadOnly }: TextProps): View => 
   const code = useLate(() => import("./editor.ts"))
   const [isChanged, setChanged] = useState(false)
   const [isBusy, setBusy] = useState(false)
+  /** Whether the file is another one on the server. */
+  const [isOld, setOld] = useState(false)
   const name = fileName(path)
 
+  const take = ({ tag: theirs, text }: Content) => {
+    tag.current = theirs
+    setOld(false)
+    editor.current?.replace(text)
+  }
   const resolve = async (mine: string) => {
     const now = await readContent(id, path, AbortSignal.timeout(40_000))
-    if (!now.ok && now.code !== 404) return failed(`Not stored: ${name}`, now)
+    if (!now.ok && now.code !== 404) return failed(`Not saved: ${name}`, now)
     const theirs = now.ok ? contentOf(now) : undefined
     askConflict({
       name,
@@ -162,28 +172,36 @@ const TextFile = ({ content, id, line, path, whyReadOnly }: TextProps): View => 
       theirs: typeof theirs === "object" ? theirs.text : theirs,
       onOverwrite: () => {
         tag.current = now.ok ? (now.headers.get("etag") ?? "") : undefined
-        void store()
+        void write()
       },
       onTake: () => {
-        if (typeof theirs !== "object") return
-        tag.current = theirs.tag
-        editor.current?.replace(theirs.text)
+        if (typeof theirs === "object") take(theirs)
       }
     })
   }
-  const store = async () => {
+  /** Shows the text that is on the server now; the own changes are compared with it before. */
+  const readAgain = async () => {
+    const mine = editor.current?.text()
+    if (mine === undefined) return
+    if (isChanged) return resolve(mine)
+    const now = await readContent(id, path, AbortSignal.timeout(40_000))
+    const theirs = now.ok ? contentOf(now) : undefined
+    return typeof theirs === "object" ? take(theirs) : resolve(mine)
+  }
+  const write = async () => {
     const text = editor.current?.text()
     if (text === undefined || whyReadOnly !== undefined || isBusy) return
     setBusy(true)
     const reply = await writeText(id, path, text, tag.current)
     setBusy(false)
-    if (!reply.ok) return reply.code === 412 ? resolve(text) : failed(`Not stored: ${name}`, reply)
+    if (!reply.ok) return reply.code === 412 ? resolve(text) : failed(`Not saved: ${name}`, reply)
     tag.current = reply.headers.get("etag") ?? ""
+    setOld(false)
     editor.current?.saved(text)
-    done(`Stored: ${name}`)
+    done(`Saved: ${name}`)
   }
-  const save = useRef(store)
-  save.current = store
+  const save = useRef(write)
+  save.current = write
 
   useEffect(() => {
     if (element.current === null || code === undefined || code === "failed") return
@@ -203,10 +221,20 @@ const TextFile = ({ content, id, line, path, whyReadOnly }: TextProps): View => 
       opened.close()
     }
   }, [code, content, line, whyReadOnly])
+  useEffect(
+    () =>
+      whileVisible(EVERY, async () => {
+        const before = tag.current
+        const now = await readTag(id, path)
+        // What is saved meanwhile has another tag.
+        if (now !== undefined && tag.current === before) setOld(now.tag !== before)
+      }),
+    [id, path]
+  )
   useLayoutEffect(() => {
     if (!isChanged) return
     return guardPage((leave) =>
-      confirm(`Discard the changes of ${name}?`, "They are not stored.", "Discard the changes", leave)
+      confirm(`Discard the changes of ${name}?`, "They are not saved.", "Discard the changes", leave)
     )
   }, [isChanged, name])
 
@@ -214,19 +242,25 @@ const TextFile = ({ content, id, line, path, whyReadOnly }: TextProps): View => 
     return <p class="problem" role="alert">{`The editor could not be loaded. Load the page again.`}</p>
   return (
     <div class="stack">
+      {isOld && (
+        <p class="note" role="status">
+          {"The file has changed on the server. "}
+          {action({ text: isChanged ? "Compare…" : "Show the new text", onClick: () => void readAgain() })}
+        </p>
+      )}
       <div class="across file-tools">
         <span class="muted" role="status">
-          {whyReadOnly ?? (isChanged ? "Changed, not stored" : "")}
+          {whyReadOnly ?? (isChanged ? "Changed, not saved" : "")}
         </span>
         <span class="grow" />
         {downloadButton(id, path)}
         {whyReadOnly === undefined &&
           action({
-            text: "Store",
+            text: "Save",
             class: "primary",
             isBusy,
             whyNot: isChanged ? undefined : "Change the text first.",
-            onClick: () => void store()
+            onClick: () => void write()
           })}
       </div>
       {/* Keys in the editor are no shortcuts of the page. */}

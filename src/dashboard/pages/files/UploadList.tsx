@@ -27,7 +27,7 @@ const order: Readonly<Record<UploadState, number>> = {
   exists: 1,
   sending: 2,
   waiting: 3,
-  stored: 4
+  uploaded: 4
 }
 
 const stateText = ({ file, problem, sent, state }: Upload): string => {
@@ -41,7 +41,7 @@ const row = (upload: Upload): View => (
   <li key={upload.path} class={`is-${upload.state}`}>
     <bdi class="upload-path">{upload.path}</bdi>
     <span class={upload.state === "failed" ? "problem small" : "muted small"}>{stateText(upload)}</span>
-    {upload.state !== "stored" && (
+    {upload.state !== "uploaded" && (
       <button
         type="button"
         class="link"
@@ -130,16 +130,16 @@ const Queue = ({ id }: { readonly id: string }): View | null => {
   if (its.length === 0) return null
   const number = (state: UploadState) => its.filter((upload) => upload.state === state).length
   const total = its.reduce((sum, { file }) => sum + file.size, 0)
-  const sent = its.reduce((sum, { file, sent, state }) => sum + (state === "stored" ? file.size : sent), 0)
-  const [fine, existing, failures] = [number("stored"), number("exists"), number("failed")]
+  const sent = its.reduce((sum, { file, sent, state }) => sum + (state === "uploaded" ? file.size : sent), 0)
+  const [fine, existing, failures] = [number("uploaded"), number("exists"), number("failed")]
   const isActive = number("sending") + number("waiting") > 0
   const shown = its
-    .filter(({ state }) => state !== "stored")
+    .filter(({ state }) => state !== "uploaded")
     .toSorted((one, other) => order[one.state] - order[other.state])
   return (
     <section class="stack card panel uploads" aria-label="Uploads">
       <div class="across file-tools">
-        <span role="status">{`${fine} of ${counted(its.length, "file")} stored`}</span>
+        <span role="status">{`${fine} of ${counted(its.length, "file")} uploaded`}</span>
         <span class="muted">{`${bytes(sent)} of ${bytes(total)}`}</span>
         <span class="grow" />
         {failures > 0 && action({ text: `Retry ${failures} failed`, onClick: retry })}
@@ -172,7 +172,7 @@ const Queue = ({ id }: { readonly id: string }): View | null => {
         </div>
       )}
       {shown.length > 0 && (
-        <ul class="upload-rows" tabIndex={0} aria-label="Files that are not stored yet">
+        <ul class="upload-rows" tabIndex={0} aria-label="Files that are not uploaded yet">
           {shown.slice(0, MOST).map(row)}
           {shown.length > MOST && <li class="muted">{`and ${counted(shown.length - MOST, "other")}`}</li>}
         </ul>

@@ -97,6 +97,16 @@ export const entryOf = async (id: string, path: string): Promise<Reply<FileEntry
 export const readContent = (id: string, path: string, signal: AbortSignal): Promise<Reply<ArrayBuffer>> =>
   getBytes(filesRoute(id, "/content", { path }), signal)
 
+/** Returns the tag of a file, which is unset if there is no file; nothing if the service does not say. */
+export const readTag = async (
+  id: string,
+  path: string
+): Promise<{ readonly tag: string | undefined } | undefined> => {
+  const reply = await request("HEAD", filesRoute(id, "/content", { path }))
+  if (reply.ok) return { tag: reply.headers.get("etag") ?? undefined }
+  return reply.code === 404 ? { tag: undefined } : undefined
+}
+
 /** Writes a text if the file still has the tag, or, without one, if there is no file. */
 export const writeText = (id: string, path: string, text: string, tag?: string): Promise<Reply<unknown>> =>
   request("PUT", filesRoute(id, "/content", { path }), {

@@ -15,7 +15,7 @@ const LARGE = 1024 * 1024
 const EVERY = 150
 
 /** `exists`: waits for the decision of the reader. */
-export type UploadState = "waiting" | "sending" | "stored" | "failed" | "exists"
+export type UploadState = "waiting" | "sending" | "uploaded" | "failed" | "exists"
 
 export interface Upload extends Sent {
   state: UploadState
@@ -57,7 +57,7 @@ const listed = gathered(1000, () => stored.value++)
 const end = (upload: Upload, state: UploadState, problem = ""): void => {
   upload.state = state
   upload.problem = problem
-  if (state === "stored") listed()
+  if (state === "uploaded") listed()
   drawn()
 }
 
@@ -75,7 +75,7 @@ const send = async (upload: Upload, signal: AbortSignal): Promise<void> => {
   const sent = upload.file.size < RESUMABLE ? sendWhole : sendResumable
   const { detail, retryAfter, status } = await sent(upload, signal, drawn)
   if (signal.aborted) return
-  if (status >= 200 && status < 300) return end(upload, "stored")
+  if (status >= 200 && status < 300) return end(upload, "uploaded")
   if (status === 412 && !upload.replaces) return end(upload, "exists")
   if (status === 0) return end(upload, "failed", "The connection broke, or the file has changed or gone.")
   if (status !== 429) return end(upload, "failed", detail)
@@ -142,7 +142,7 @@ export const cancel = (which: Iterable<Upload> = [...uploads]): void => {
   for (const upload of which) {
     stop(upload)
     uploads.delete(upload)
-    const begun = upload.state === "stored" ? undefined : remembered(upload)
+    const begun = upload.state === "uploaded" ? undefined : remembered(upload)
     if (begun !== undefined) discard(begun)
   }
   if (uploads.size === 0) isPaused.value = false

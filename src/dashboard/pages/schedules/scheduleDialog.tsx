@@ -171,7 +171,7 @@ const ScheduleDialog = (props: {
   return (
     <FormDialog<Schedule>
       title={schedule === undefined ? "New schedule" : `Change ${schedule.name}`}
-      button={schedule === undefined ? "Create the schedule" : "Store"}
+      button={schedule === undefined ? "Create the schedule" : "Save"}
       whyNot={lack}
       onSubmit={() =>
         schedule === undefined

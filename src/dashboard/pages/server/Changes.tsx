@@ -12,7 +12,7 @@ import { done, failed } from "../../state/notices.ts"
 import { changesOf, type FieldChange, fields } from "./fields.ts"
 import { showUpgrade } from "./PowerButtons.tsx"
 
-/** The form with the fields of a server; the difference is shown before it is stored. */
+/** The form with the fields of a server; the difference is shown before it is saved. */
 export const Changes = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
   // The input stays when the server changes meanwhile.
   const [texts, setTexts] = useState<Texts>({})
@@ -22,7 +22,7 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
     fields.map(([field]) => field),
     texts
   )
-  const store = async (confirmed: ReadonlyArray<FieldChange>) => {
+  const saveChanges = async (confirmed: ReadonlyArray<FieldChange>) => {
     const reply = await request<Server>("PATCH", `/api/servers/${segment(props.server.id)}`, {
       body: nested(confirmed)
     })
@@ -43,9 +43,9 @@ export const Changes = (props: { readonly server: Server; readonly onChanged: ()
           Name, labels and expiry change at once. A server that is up gets other changes at its next start.
         </p>
         {dialogActions({
-          text: `Store ${counted(changes.length, "change")}`,
+          text: `Save ${counted(changes.length, "change")}`,
           class: "primary",
-          onClick: () => void store(changes)
+          onClick: () => void saveChanges(changes)
         })}
       </Dialog>
     )
