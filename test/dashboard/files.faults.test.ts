@@ -455,7 +455,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           const { page } = opened
           const dialog = page.getByRole("dialog")
           /** Lets the page look at the file, as it does every few seconds. */
-          const looks = step(() => page.evaluate(() => document.dispatchEvent(new Event("visibilitychange"))))
+          const looks = step(() => page.evaluate('document.dispatchEvent(new Event("visibilitychange"))'))
           yield* step(() => link(page, "notes.txt").click())
           yield* step(() => page.locator(".cm-line").first().waitFor())
           yield* write(api, id, "/notes.txt", "theirs")

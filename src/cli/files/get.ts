@@ -10,10 +10,10 @@ import { command } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
 import { askStream } from "../shared/musterClient.ts"
 import { toStandardOutput } from "./content.ts"
-import { entriesOf, entryAt, whyNoContent } from "./entries.ts"
+import { entriesBelow, entriesOf, entryAt, whyNoContent } from "./entries.ts"
 import { type FolderNote, folderNoteOf } from "./folderNote.ts"
 import { localName, partName, within } from "./localNames.ts"
-import { type Progress, withProgress } from "./progress.ts"
+import { NOTHING, type Progress, withProgress } from "./progress.ts"
 import { getFile } from "./receiveFile.ts"
 import { nameOf, type Place, placeOf, readRemote, recursiveFlag, remoteArgument } from "./remotePath.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
@@ -39,6 +39,14 @@ const makeFolder = (path: Buffer) =>
   )
 
 const modeOf = ({ mode }: FileEntry): number => Number.parseInt(mode, 8) & PERMISSIONS
+
+/** Returns what a download of a folder has in all. */
+const totalBelow = (place: Place) =>
+  Stream.runFold(
+    entriesBelow(place),
+    () => NOTHING,
+    (all, entry) => (entry.type === "file" ? { files: all.files + 1, bytes: all.bytes + entry.size } : all)
+  )
 
 /** Identifies the contents of a local file; empty if none is there. */
 const markOf = (target: Buffer) =>
@@ -69,7 +77,7 @@ const getFolder = Effect.fnUntraced(function* (
         : batch.failed(path, made.failure.message)
     }
     const remote = `${entry.size} ${entry.modified_at}`
-    if (folder.has({ path, remote, local: yield* markOf(target) })) return yield* batch.there
+    if (folder.has({ path, remote, local: yield* markOf(target) })) return yield* batch.there(entry.size)
     yield* batch.tried(
       path,
       Effect.fnUntraced(function* (progress) {
@@ -173,6 +181,7 @@ export const get = command("get", {
       "downloaded",
       Effect.fnUntraced(function* (batch) {
         batch.reading(place.path)
+        yield* batch.counted(totalBelow(place))
         yield* note.begin(resolve(named) !== resolve(target.toString()), batch.say)
         yield* io(`make folder ${target}`, () => fs.mkdir(target, { recursive: true }))
         yield* getFolder(place, target, batch, note)

@@ -8,7 +8,9 @@ import { shortDuration } from "../shared/times.ts"
 export interface Snapshot {
   /** The file whose transfer has run for the longest time. */
   readonly name: string
+  /** Files so far, and all of them if they are counted. */
   readonly files: number
+  readonly ofFiles?: number
   /** Bytes; `total` if it is known. */
   readonly done: number
   readonly total: number | undefined
@@ -17,11 +19,18 @@ export interface Snapshot {
 }
 
 /** Returns the line of a progress, which fits `width` columns: a long name loses its beginning. */
-export const progressText = ({ done, files, name, rate, total }: Snapshot, width: number): string => {
+export const progressText = (
+  { done, files, name, ofFiles, rate, total }: Snapshot,
+  width: number
+): string => {
   const isPart = total !== undefined && total > 0
   const left = isPart && rate > 0 && done < total ? [`${shortDuration((total - done) / rate)} left`] : []
   const figures = [
-    ...(files > 1 ? [`${files} files`] : []),
+    ...(ofFiles !== undefined && ofFiles > 1
+      ? [`${Math.min(files, ofFiles)} of ${ofFiles} files`]
+      : files > 1
+        ? [`${files} files`]
+        : []),
     isPart
       ? `${sizeText(done)} of ${sizeText(total)}  ${Math.floor((100 * Math.min(done, total)) / total)}%`
       : sizeText(done),
@@ -54,10 +63,24 @@ export const rateOf = (samples: ReadonlyArray<Sample>): number => {
   return Math.max(0, (1000 * (last.done - first.done)) / (last.at - first.at))
 }
 
+/** What a transfer of folders has in all. */
+export interface Expected {
+  readonly files: number
+  readonly bytes: number
+}
+
+export const NOTHING: Expected = { files: 0, bytes: 0 }
+
 export interface Progress {
+  /** Whether the line is shown; if not, totals are of no use. */
+  readonly isShown: boolean
+  /** Adds to the totals of a transfer of folders, once they are counted. */
+  readonly expect: (all: Expected) => void
+  /** A file of such a transfer is there already. */
+  readonly there: (bytes: number) => void
   /** Says that a folder is read, until the first file begins. */
   readonly reading: (folder: string) => void
-  /** A file begins. @param total bytes of all that is transferred, if they are known */
+  /** A file begins. @param total bytes of all that is transferred, if this file is all and they are known */
   readonly begin: (name: string, total?: number) => void
   /** A file has ended: the line names another one. */
   readonly ended: (name: string) => void
@@ -99,6 +122,14 @@ export const withProgress = <A, E, R>(use: (progress: Progress) => Effect.Effect
       yield* Effect.forkScoped(Effect.repeat(draw, Schedule.spaced("200 millis")))
     }
     return yield* use({
+      isShown,
+      expect: ({ bytes, files }) => {
+        now = { ...now, total: bytes, ofFiles: files }
+      },
+      there: (bytes) => {
+        earlier += bytes
+        now = { ...now, files: now.files + 1, done: now.done + bytes }
+      },
       reading: (folder) => {
         if (isShown)
           stderr.write(`${CLEAR}${`Reading ${replaceHostile(folder, "?")}`.slice(0, WIDTH - 4)}...`)
@@ -106,7 +137,7 @@ export const withProgress = <A, E, R>(use: (progress: Progress) => Effect.Effect
       begin: (name, total) => {
         running.add(name)
         last = name
-        now = { ...now, total, files: now.files + 1 }
+        now = { ...now, total: total ?? now.total, files: now.files + 1 }
       },
       ended: (name) => {
         running.delete(name)

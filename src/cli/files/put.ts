@@ -6,7 +6,7 @@ import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Option, Result, Stream } from "effect"
 import { Argument } from "effect/cli"
 import { childPath, shownName } from "../../contract/domain/Files.ts"
-import { forEachEntry, io } from "../../daemon/disk/fsio.ts"
+import { forEachEntry, type IoError, io } from "../../daemon/disk/fsio.ts"
 import { command, switchFlag } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { selectorFlag } from "../shared/named.ts"
@@ -15,7 +15,7 @@ import { entriesOf, isFolderAt } from "./entries.ts"
 import { type FolderNote, folderNoteOf } from "./folderNote.ts"
 import { within } from "./localNames.ts"
 import { makeFolder, writeToMany } from "./outcomes.ts"
-import { withProgress } from "./progress.ts"
+import { NOTHING, withProgress } from "./progress.ts"
 import { nameOf, type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
 import { bytesOfFile, cannotRead, send, sendFile, sourceOf } from "./sendFile.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
@@ -58,7 +58,7 @@ const putFile = Effect.fnUntraced(function* (
   const { path } = place
   const mark = `${found.size} ${found.mtimeMs} ${found.mode}`
   const finished = (size: number | undefined) => ({ path, remote: String(size), local: mark })
-  if (note.has(finished(sizes.get(nameOf(path))))) return yield* batch.there
+  if (note.has(finished(sizes.get(nameOf(path))))) return yield* batch.there(found.size)
   yield* batch.tried(local.toString(), (progress) => {
     progress.begin(path)
     return Effect.andThen(sendFile(place, local, found, progress), note.finish(finished(found.size)))
@@ -105,6 +105,34 @@ const putFolder = Effect.fnUntraced(function* (
     ({ status }) => status !== "unreachable",
     ({ message }) => batch.failed(local.toString(), message)
   )
+})
+
+/** Counts the files below a local folder. */
+const countBelow = (local: Buffer, add: (file: Stats) => void): Effect.Effect<void, IoError> =>
+  forEachEntry(local, (entry) => {
+    const from = within(local, entry.name)
+    if (entry.isDirectory()) return countBelow(from, add)
+    return entry.isFile()
+      ? Effect.map(
+          io(`read ${from}`, () => fs.lstat(from)),
+          add
+        )
+      : Effect.void
+  })
+
+/** Returns what an upload of files and folders has in all. */
+const totalOf = Effect.fnUntraced(function* (
+  all: ReadonlyArray<{ readonly local: string; readonly stats: Stats }>
+) {
+  let total = NOTHING
+  const add = ({ size }: Stats) => {
+    total = { files: total.files + 1, bytes: total.bytes + size }
+  }
+  for (const { local, stats } of all) {
+    if (stats.isDirectory()) yield* countBelow(Buffer.from(local), add)
+    else add(stats)
+  }
+  return total
 })
 
 const lookAt = (path: string) =>
@@ -154,6 +182,7 @@ const putAll = Effect.fnUntraced(function* (
     "uploaded",
     Effect.fnUntraced(function* (batch) {
       yield* note.begin(isInto, batch.say)
+      yield* batch.counted(totalOf(found))
       // Several files go into the target itself.
       const sizes = yield* Effect.cached(sizesIn(target, note))
       for (const { local, stats } of found) {

@@ -1,11 +1,11 @@
 /** Many transfers of one command: what failed and what was left out is said, and the others go on. */
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
 import type { MusterClient } from "../../client/index.ts"
 import type { IoError } from "../../daemon/disk/fsio.ts"
 import { CommandError } from "../shared/failures.ts"
 import { sizeText } from "../shared/output.ts"
 import type { CommandTarget } from "../shared/target.ts"
-import { type Progress, withProgress } from "./progress.ts"
+import { type Expected, type Progress, withProgress } from "./progress.ts"
 
 export type TransferFailure = CommandError | IoError
 export type Needs = MusterClient | CommandTarget
@@ -13,8 +13,12 @@ export type Needs = MusterClient | CommandTarget
 export interface Batch {
   readonly say: Progress["say"]
   readonly reading: Progress["reading"]
-  /** An unfinished transfer has brought the file. */
-  readonly there: Effect.Effect<void>
+  /** Shows totals once they are counted, beside the transfers. A count that fails is left out. */
+  readonly counted: <E, R>(
+    count: Effect.Effect<Expected, E, R>
+  ) => Effect.Effect<void, never, R | Scope.Scope>
+  /** An unfinished transfer has brought the file. @param size in bytes */
+  readonly there: (size: number) => Effect.Effect<void>
   /** An entry is left out by a rule: the command still succeeds. */
   readonly skipped: (path: string, why: string) => Effect.Effect<void>
   readonly failed: (path: string, why: string) => Effect.Effect<void>
@@ -50,9 +54,20 @@ export const inBatch = <R>(
       yield* transfers({
         say: progress.say,
         reading: progress.reading,
-        there: Effect.sync(() => {
-          there++
-        }),
+        counted: (count) =>
+          progress.isShown
+            ? count.pipe(
+                Effect.tap((all) => Effect.sync(() => progress.expect(all))),
+                Effect.ignore,
+                Effect.forkScoped,
+                Effect.asVoid
+              )
+            : Effect.void,
+        there: (size) =>
+          Effect.sync(() => {
+            there++
+            progress.there(size)
+          }),
         skipped: (path, why) =>
           Effect.suspend(() => {
             left++

@@ -19,6 +19,11 @@ export const progressOf = ({ progress }: Operation): string => {
   return `${figure(unit, done)}${of}${unit === "files" ? " files" : ""}`
 }
 
+const percentOf = ({ progress }: Operation): string =>
+  progress === undefined || progress.total === 0
+    ? ""
+    : `  ${Math.floor((100 * Math.min(progress.done, progress.total)) / progress.total)}%`
+
 const colors = { done: "green", failed: "red", cancelled: "yellow" } as const
 
 export const listing: Listing<Operation> = {
@@ -45,7 +50,8 @@ export const watchOperation = Effect.fnUntraced(
     const draw = (text: string) => {
       if (stderr.isTTY === true) stderr.write(`${CLEAR}${text}`)
     }
-    const onProgress = (now: Operation) => draw(`${now.kind} ${now.state}  ${progressOf(now)}`)
+    const onProgress = (now: Operation) =>
+      draw(`${now.kind} ${now.state}  ${progressOf(now)}${percentOf(now)}`)
     const end = yield* ask((muster) => muster.operationEnd(begun, { onProgress })).pipe(
       Effect.ensuring(Effect.sync(() => draw("")))
     )

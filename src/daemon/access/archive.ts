@@ -199,6 +199,25 @@ const compressed = (format: ArchiveFormat, bytes: Stream.Stream<Uint8Array, Acce
   })
 }
 
+/** The most entries that are counted before an archive is made. */
+const MOST_COUNTED = 200_000
+
+const tooMany = unprocessable("more entries than are counted", "Make the archive without its total.")
+
+/** Returns the bytes that an archive of paths reads, or 0 if they are too many to count. */
+export const bytesOfArchive = Effect.fnUntraced(function* (site: Site, paths: ReadonlyArray<string>) {
+  let bytes = 0
+  let entries = 0
+  const add = ({ stats }: Visible) =>
+    Effect.suspend(() => {
+      if (stats.isFile()) bytes += stats.size
+      return ++entries > MOST_COUNTED ? tooMany : Effect.void
+    })
+  const counted = Effect.forEach(paths, (path) => walkVisible(site, path, add), { discard: true })
+  // What cannot be read is refused while the archive is made.
+  return yield* Effect.match(counted, { onSuccess: () => bytes, onFailure: () => 0 })
+})
+
 /** Returns an archive of paths. Links are kept as links, and pipes, sockets and devices are left out. */
 export const archiveOf = Effect.fnUntraced(function* (
   site: Site,

@@ -5,7 +5,7 @@
 import { Effect, Option, type Scope, Stream } from "effect"
 import type { PackTask } from "../../contract/domain/FileTask.ts"
 import { lstatIn } from "../disk/safePath.ts"
-import { archiveOf } from "./archive.ts"
+import { archiveOf, bytesOfArchive } from "./archive.ts"
 import type { ChangeScene } from "./changes.ts"
 import { writeContents } from "./contents.ts"
 import { type AccessError, toFileError } from "./refused.ts"
@@ -37,7 +37,8 @@ export const packTask = ({ format, overwrite, paths, to }: PackTask): TaskWork =
       // Without the folder, nothing was written.
       const hadFinished = isResumed && (yield* Effect.orElseSucceed(tidied(scene, to, record), () => false))
       if (hadFinished) return { ...record, state: "done" }
-      let now: TaskRecord = { ...record, next: 0, total: 0, copied: false }
+      const total = yield* bytesOfArchive(scene.site, paths)
+      let now: TaskRecord = { ...record, next: 0, total, copied: false }
       // A sparse file may be read for hours and make only a few bytes of the archive.
       const count = (bytes: number) => {
         now = { ...now, next: now.next + bytes }

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
@@ -287,6 +287,18 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
         const put = yield* onTerminal("files", "put", file, `${id}:/`)
         yield* put.prints(/\/big\.bin {2}.*of 191 MiB {2}\d+% {2}.*\/s/, "30 seconds")
         assert.strictEqual(yield* put.exited("60 seconds"), 0, put.output())
+        mkdirSync(join(folder, "many"))
+        for (const name of ["a", "b", "c"]) {
+          writeFileSync(join(folder, "many", name), "")
+          truncateSync(join(folder, "many", name), 100_000_000)
+        }
+        const both = /\d of 3 files {2}.*of 286 MiB {2}\d+% {2}/
+        const putAll = yield* onTerminal("files", "put", "-r", join(folder, "many"), `${id}:/`)
+        yield* putAll.prints(both, "30 seconds")
+        assert.strictEqual(yield* putAll.exited("60 seconds"), 0, putAll.output())
+        const getAll = yield* onTerminal("files", "get", "-r", `${id}:/many`, join(folder, "back"))
+        yield* getAll.prints(both, "30 seconds")
+        assert.strictEqual(yield* getAll.exited("60 seconds"), 0, getAll.output())
         const cat = yield* onTerminal("files", "cat", `${id}:/big.bin`)
         assert.strictEqual(yield* cat.exited("30 seconds"), 1)
         assert.include(cat.output(), "/big.bin is no text: add --force")

@@ -26,6 +26,9 @@ describe("spec 8.7: progress", () => {
     expect(progressText({ ...file, files: 12, total: undefined }, 80)).toBe(
       "world.zip  12 files  30 MiB  9.0 MiB/s"
     )
+    expect(progressText({ ...file, files: 3, ofFiles: 12 }, 80)).toBe(
+      "world.zip  3 of 12 files  30 MiB of 120 MiB  25%  9.0 MiB/s  10s left"
+    )
     expect(progressText({ ...file, done: 0, total: 0, rate: 0 }, 80)).toBe("world.zip  0 B  0 B/s")
   })
 
