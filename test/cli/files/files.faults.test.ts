@@ -185,7 +185,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
           yield* done("files", "pack", "packed:/world", "/world.tar.gz"),
           /^files\.pack is done: 0 B$/
         )
-        assert.match(yield* refused(1, "files", "pack", "packed:/world", "/world.tar.gz"), /it exists/)
+        assert.match(yield* refused(2, "files", "pack", "packed:/world", "/world.tar.gz"), /it exists/)
         assert.match(
           yield* refused(64, "files", "pack", "packed:/world", "/world.rar"),
           /no name of an archive/
