@@ -25,8 +25,9 @@ import { busy } from "../servers/state/conflicts.ts"
 import { newOperation, type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
 import { Store, type Transaction } from "../store/Store.ts"
 
-/** Unfinished operations of one server, and of all. */
+/** Unfinished operations of one server, those of them that a key other than `AppAdmin` has begun, and of all. */
 const MOST_OF_SERVER = 16
+const MOST_OF_KEY = 8
 const MOST = 1_000
 
 /** Milliseconds after which a refused caller may try again. */
@@ -35,11 +36,11 @@ const RETRY_AFTER = 5_000
 /** Rows that are read at a time for a caller that does not see all of them. */
 const ROWS = 500
 
-const tooMany = ({ id }: ServerRecord, unfinished: number) =>
+const tooMany = ({ id }: ServerRecord, unfinished: number, whose = "") =>
   new LimitReached({
-    detail: `server ${id} has ${unfinished} unfinished operations`,
+    detail: `server ${id} has ${unfinished} unfinished operations${whose}`,
     hint: `Wait for them, or cancel some: GET /api/operations?server_id=${id} lists them.`,
-    limit: MOST_OF_SERVER,
+    limit: whose === "" ? MOST_OF_SERVER : MOST_OF_KEY,
     resetAfter: RETRY_AFTER
   })
 
@@ -101,12 +102,16 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       request: Schema.Json,
       { alongside = () => Effect.void, state = "queued" }: BeginOptions = {}
     ) {
-      const created_by = (yield* CurrentPrincipal)?.key_id ?? null
+      const caller = yield* CurrentPrincipal
+      const created_by = caller?.key_id ?? null
+      const isBounded = caller !== undefined && caller.scope !== "AppAdmin"
       const created_at = yield* nowText
       const record = newOperation({ kind, server_id: server.id, request, created_by, created_at }, state)
       const insert = Effect.gen(function* () {
-        const { own, total } = yield* repo.counts(server.id)
+        const { by_key, own, total } = yield* repo.counts(server.id, created_by)
         if (own >= MOST_OF_SERVER) return yield* tooMany(server, own)
+        // A key that holds transfers open leaves room for the backups of others.
+        if (isBounded && by_key >= MOST_OF_KEY) return yield* tooMany(server, by_key, " of this key")
         if (total >= MOST) return yield* allBusy(total)
         const other = isExclusive(kind) ? yield* repo.exclusiveOf(server.id) : Option.none()
         if (Option.isSome(other)) return yield* busy(other.value)
@@ -169,7 +174,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
        * Stores an operation of a server for the leader. The route has checked the rights of the caller.
        * @param request what the runner of the kind needs
        * @error Conflict     another operation has the server for itself, as this one would (spec 12.4)
-       * @error LimitReached the server has 16 unfinished operations (429)
+       * @error LimitReached the server has 16 unfinished operations, or 8 of this key (429)
        * @error Unavailable  there are 1,000 unfinished operations
        */
       begin,

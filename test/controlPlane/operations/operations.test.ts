@@ -332,6 +332,20 @@ describe("spec 11.5: bounds", () => {
     )
   )
 
+  it.live("a key other than AppAdmin has at most 8 of them, and leaves room for others", () =>
+    runHarness(
+      Effect.gen(function* () {
+        const { plane, server } = yield* withServer()
+        const { record } = yield* plane.keys.create({ scope: "Operator", name: "holder" })
+        const holder: Principal = { ...admin, key_id: record.id, scope: "Operator" }
+        yield* Effect.forEach(Array.from({ length: 8 }), () => begin(plane, server, holder))
+        const error = yield* Effect.flip(begin(plane, server, holder))
+        assert.match(String("detail" in error && error.detail), /has 8 unfinished operations of this key$/)
+        yield* Effect.forEach(Array.from({ length: 8 }), () => begin(plane, server))
+      })
+    )
+  )
+
   it.live("there are at most 1,000 unfinished operations", () =>
     runHarness(
       Effect.gen(function* () {

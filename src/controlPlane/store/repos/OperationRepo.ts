@@ -29,7 +29,7 @@ const encode = writeRow(OperationRow)
 const encodeProgress = writeRow(JsonColumn(progress.members[0]))
 const readAll = readRows(OperationRow)
 const readOne = firstRow(OperationRow)
-const readCounts = firstRow(Schema.Struct({ total: IntColumn, own: IntColumn }))
+const readCounts = firstRow(Schema.Struct({ total: IntColumn, own: IntColumn, by_key: IntColumn }))
 
 export interface OperationPage {
   readonly server_id?: string
@@ -85,13 +85,15 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
         yield* sql`INSERT INTO operations ${sql.insert(yield* encode(record))}`
         yield* announce(record, server)
       }),
-      /** The numbers of unfinished operations: of all servers, and of one. */
-      counts: (server_id: ServerId) =>
+      /** The numbers of unfinished operations: of all servers, of one, and of one by one key. */
+      counts: (server_id: ServerId, created_by: string | null) =>
         Effect.map(
           readCounts(sql`SELECT COUNT(*) AS total,
-            COALESCE(SUM(CASE WHEN server_id = ${server_id} THEN 1 ELSE 0 END), 0) AS own
+            COALESCE(SUM(CASE WHEN server_id = ${server_id} THEN 1 ELSE 0 END), 0) AS own,
+            COALESCE(SUM(CASE WHEN server_id = ${server_id} AND created_by = ${created_by ?? ""} THEN 1 ELSE 0 END), 0)
+              AS by_key
             FROM operations WHERE ${unfinished}`),
-          Option.getOrElse(() => ({ total: 0, own: 0 }))
+          Option.getOrElse(() => ({ total: 0, own: 0, by_key: 0 }))
         ),
       /** The unfinished operation that has a server for itself, if there is one. */
       exclusiveOf: (server_id: ServerId) =>

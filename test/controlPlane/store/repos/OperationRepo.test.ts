@@ -95,7 +95,9 @@ describe.each(databases)("spec 11.1: the rows of operations (%s)", (kind) => {
       assert.deepStrictEqual(yield* ids({ state: "done" }), ["o4"])
       assert.deepStrictEqual(yield* ids({ created_by: "k2" }), ["o3"])
       assert.isUndefined(yield* ids({ after: "nothing" }))
-      assert.deepStrictEqual(yield* read(repo.counts(ServerId.make("s2"))), { total: 3, own: 1 })
+      const counts = (key: string | null) => read(repo.counts(ServerId.make("s2"), key))
+      assert.deepStrictEqual(yield* counts("k2"), { total: 3, own: 1, by_key: 1 })
+      assert.deepStrictEqual(yield* counts(null), { total: 3, own: 1, by_key: 0 })
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
