@@ -322,7 +322,10 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           })
           const arrived = () =>
             Math.max(
-              ...globSync(join(api.dataDir, `**/${id}/**/.muster-*.tmp`)).map((file) => statSync(file).size)
+              ...globSync(join(api.dataDir, `**/${id}/**/.muster-*.tmp`)).map(
+                // The upload may end meanwhile.
+                (file) => statSync(file, { throwIfNoEntry: false })?.size ?? 0
+              )
             )
           const reaches = (mib: number) => until(`${mib} MiB are there`, () => arrived() >= mib * MIB)
           const remembered = step(() =>
