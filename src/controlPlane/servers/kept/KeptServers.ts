@@ -1,5 +1,5 @@
 /** Deleted servers whose files their nodes keep (spec 3.19): listed, given back, or purged before their time. */
-import { Context, Effect, Layer, Option } from "effect"
+import { Context, Data, Effect, Layer, Option } from "effect"
 import { describeAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { NotFound, Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
@@ -100,6 +100,9 @@ const undeleted = (before: ServerRecord, view: DaemonServer, now: string): Serve
   }
 }
 
+/** Other replicas have taken the ports or the capacity. */
+class Taken extends Data.TaggedError("Taken")<{ readonly reason: string }> {}
+
 /** Writes the record of a server that its node has given back. */
 const makeInsertUndeleted = Effect.gen(function* () {
   const balancer = yield* LoadBalancer
@@ -115,22 +118,24 @@ const makeInsertUndeleted = Effect.gen(function* () {
     const { blueprint_id, created_by, id, node_id } = record
     const own = (yield* CurrentPrincipal)?.quotas ?? []
     const insert = Effect.gen(function* () {
+      // First: of two replicas, one has the row, and the other waits for it.
+      if (!(yield* kept.remove(id))) return yield* NotFound.server(id)
       const counting = yield* Effect.filter(own, (quota) => quotas.counts(quota, created_by))
       const use = { quotas: counting, record }
       const refusal = (yield* usageOf([use])).refusal(use)
       if (refusal !== undefined) return yield* refusal
       const room = yield* rooms.of(node_id, blueprint_id)
       const why = balancer.whyNot({ ...placementOf(record), node_id }, room)
-      if (why !== undefined) return why
-      if ((yield* servers.insert(record)) === "port-taken") return "its ports are taken"
-      if (!(yield* kept.remove(id))) return yield* NotFound.server(id)
+      if (why !== undefined) return yield* new Taken({ reason: why })
+      if ((yield* servers.insert(record)) === "port-taken")
+        return yield* new Taken({ reason: "its ports are taken" })
       yield* servers.setHasRun(id)
       yield* deleted.remove(id)
       yield* append({ topic: "server:created", server_id: id, payload: null }, record)
       yield* append({ topic: "status", server_id: id, payload: record.status }, record)
       return undefined
     })
-    return yield* store.write(insert)
+    return yield* Effect.catchTag(store.write(insert), "Taken", ({ reason }) => Effect.succeed(reason))
   })
 })
 
@@ -144,6 +149,7 @@ const makeUndelete = Effect.gen(function* () {
   const kept = yield* KeptServerRepo
   const locks = yield* ServerLocks
   const registry = yield* NodeRegistry
+  const servers = yield* ServerRepo
   const store = yield* Store
   const { failWith } = yield* makeNodeErrors
   const { find } = yield* makeReads
@@ -162,8 +168,20 @@ const makeUndelete = Effect.gen(function* () {
       ? Effect.andThen(store.write(kept.remove(record.id)), Effect.fail(NotFound.server(record.id)))
       : failWith(record, error)
 
-  const keepAgain = ({ id, node_id }: ServerRecord) =>
-    Effect.ignore(Effect.flatMap(daemons.of(node_id), (daemon) => daemon.remove(id, { kept: true })))
+  /**
+   * Makes the node agree with the database after an attempt that has failed. Another replica may have undeleted the
+   * server, or the outcome of the write is unknown; what cannot be done now, the next registration of the node does.
+   */
+  const settle = Effect.fnUntraced(
+    function* ({ id, node_id }: ServerRecord) {
+      const [live] = yield* store.read(servers.find([id]))
+      if (live !== undefined) return yield* restore(live)
+      if (Option.isNone(yield* store.read(kept.find(id)))) return
+      const daemon = yield* daemons.of(node_id)
+      yield* daemon.remove(id, { kept: true })
+    },
+    (settled) => Effect.ignore(settled)
+  )
 
   const attempt = Effect.fnUntraced(function* ({ record: before }: KeptServer) {
     const { id, node_id } = before
@@ -176,10 +194,8 @@ const makeUndelete = Effect.gen(function* () {
     return yield* Effect.gen(function* () {
       const view = yield* Effect.catch(restore(placed), (error) => refused(placed, error))
       const record = undeleted(placed, view, yield* nowText)
-      const reason = yield* index
-        .creating(record, insert(record))
-        .pipe(Effect.onError(() => keepAgain(record)))
-      if (reason !== undefined) yield* keepAgain(record)
+      const reason = yield* Effect.onError(insert(record), () => settle(record))
+      if (reason !== undefined) yield* settle(record)
       return { reason, record }
     }).pipe(
       Effect.ensuring(

@@ -1,0 +1,42 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
+import { nodeIs } from "../support/nodes.ts"
+import { nodeOf, replicaSet } from "../support/replicaSet.ts"
+import { expectStatus, running } from "../support/servers.ts"
+
+const files = {
+  software: { "game.yml": softwareFile("game") },
+  blueprints: { "kept.yml": blueprintFile("kept", "game") }
+}
+const ROUNDS = 12
+
+describe("spec 3.19: undeletions of one server at two replicas", () => {
+  it.live(
+    "bring it back once: its node has it, with the ports of its record",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const set = yield* replicaSet(env)
+        const [one, other] = [yield* set.start(), yield* set.start()]
+        const { brain } = yield* nodeOf(set, one, "n1", "24500-24529")
+        yield* nodeIs(other, "n1", true)
+        for (let round = 0; round < ROUNDS; round++) {
+          const id = yield* running(one, "kept")
+          yield* expectStatus(one, 200, "DELETE", `/api/servers/${id}`)
+          assert.isTrue(brain.kept.has(id))
+          const undelete = `/api/servers/${id}/undelete`
+          const answers = yield* Effect.all(
+            [one, other, one, other].map((api) => api.request("POST", undelete)),
+            { concurrency: "unbounded" }
+          )
+          const statuses = answers.map(({ status }) => status).toSorted()
+          assert.deepStrictEqual(statuses, [202, 404, 404, 404], answers.map(({ text }) => text).join("\n"))
+          const { json } = yield* expectStatus(one, 200, "GET", `/api/servers/${id}`)
+          assert.deepStrictEqual(brain.instances.get(id)?.spec.allocations, json.allocations)
+          assert.isFalse(brain.kept.has(id))
+        }
+      }).pipe(Effect.scoped),
+    180_000
+  )
+})
