@@ -130,16 +130,33 @@ export const makeKeeping = ({
       })
     )
 
+  const purge = (server: string) => ask({ kind: "delete", server, force: random.below(2) === 0, purge: true })
+
+  /** Two actions on a server at a time, mostly at two replicas. */
+  const both = Effect.suspend(() => {
+    const deleted = someDeleted()
+    const server = someServer()
+    const together = (...all: ReadonlyArray<Effect.Effect<unknown>>) =>
+      Effect.all(all, { concurrency: "unbounded", discard: true })
+    const what = random.below(5)
+    if (deleted !== undefined && what < 2) return together(undelete(deleted), undelete(deleted))
+    if (deleted !== undefined && what < 3) return together(undelete(deleted), purge(deleted))
+    if (server === undefined) return Effect.void
+    const ended = ask({ kind: "delete", server, force: random.below(2) === 0 })
+    if (what < 4) return together(noted({ kind: "back-up", server }), ended)
+    return together(ended, undelete(server))
+  })
+
   return Effect.suspend((): Effect.Effect<unknown> => {
-    const what = random.below(20)
+    const what = random.below(22)
     if (what < 7) return about(someServer(), ofServer)
     if (what < 8 || (what < 11 && kept.backups.size === 0)) return list
     if (what < 11) return about(some(kept.backups), ofBackup)
     if (what < 14) return about(some(kept.schedules), ofSchedule)
     if (what < 15) return about(some(kept.operations), (operation) => ask({ kind: "cancel", operation }))
     if (what < 16) return ask({ kind: "list-deleted" })
-    if (what < 17)
-      return about(someServer(), (server) => ask({ kind: "delete", server, force: false, purge: true }))
+    if (what < 17) return about(someServer(), purge)
+    if (what < 19) return both
     return about(someDeleted(), undelete)
   })
 }

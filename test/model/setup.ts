@@ -69,12 +69,11 @@ const makeReplica = Effect.fnUntraced(function* (
 export type Replica = Effect.Success<ReturnType<typeof makeReplica>>
 
 const makeNode = Effect.fnUntraced(function* (
-  set: Effect.Success<ReturnType<typeof replicaSet>>,
   index: number,
   id: string,
+  key: string,
   control: ReadonlyArray<string>
 ) {
-  const { key } = yield* set.key(id, "Node")
   const own: { -readonly [K in keyof MessageFaults]: MessageFaults[K] } = { ...noMessageFaults }
   const first = 30_000 + index * PORTS
   const node = yield* makeSimulatedNode({
@@ -121,7 +120,10 @@ export const makeSetup = Effect.gen(function* () {
     { concurrency: "unbounded" }
   )
   const urls = replicas.map(({ url }) => url)
-  const nodes = yield* Effect.forEach(nodeIds, (id, index) => makeNode(set, index, id, urls), {
+  const keys = yield* Effect.forEach(nodeIds, (id) =>
+    Effect.map(set.key(id, "Node"), ({ key }) => [id, key] as const)
+  )
+  const nodes = yield* Effect.forEach(keys, ([id, key], index) => makeNode(index, id, key, urls), {
     concurrency: "unbounded"
   })
   for (const { id } of nodes) {

@@ -296,6 +296,7 @@ const operations: ReadonlyArray<Operation> = [
     { kind: "create", key: "key-e", body: bodyOf("kept", "key-e") },
     { status: 202, id: "srv_e", node_id: "n0" }
   ),
+  operation(19, { kind: "commands", server: "srv_e", text: "2" }, { status: 204 }),
   operation(21, { kind: "delete", server: "srv_e", force: false }),
   operation(22, { kind: "back-up", server: "srv_a" }, { status: 202, id: "operation_a" }),
   operation(14, { kind: "patch", server: "srv_a", body: { expires_in: null } })

@@ -22,15 +22,16 @@ export const undeleted = (history: Operations): ReadonlySet<string> =>
 /** A deleted server is kept with its record, its files and in every list, or not at all. */
 export const keptWhole: Invariant = {
   name: "a deleted server is kept with its record and its files, or not at all",
-  problems: ({ end }) => {
+  problems: ({ end, nodeActions }) => {
     const { nodes, replicas, tables } = end
+    const wiped = wipedNodes({ nodeActions })
     const records = new Set(tables.servers.map(({ id }) => id))
     const onRecord = new Map(tables.kept_servers.map(({ id, node_id }) => [id, node_id]))
     const has = new Map(nodes.map(({ id, kept }) => [id, new Set(kept)]))
     const listed = [...onRecord.keys()].toSorted().join()
     return [
       ...[...onRecord].flatMap(([id, node]) => [
-        ...(has.get(node)?.has(id) === true
+        ...(wiped.has(node) || has.get(node)?.has(id) === true
           ? []
           : [`${id} is kept on record, and ${node} has no files of it`]),
         ...(records.has(id) ? [`${id} is kept, and has a record`] : [])
@@ -52,6 +53,19 @@ export const keptWhole: Invariant = {
 /** Whether a deletion or its repetition may have removed the files for good. */
 const mayPurge = ({ requested }: Operation) => requested.kind === "delete" && requested.purge === true
 
+/** The servers that certainly had run before the first request to delete them. */
+const haveRun = ({ operations }: Operations): ReadonlySet<string> => {
+  const first = new Map<string, number>()
+  const ran = new Set<string>()
+  for (const { ended, requested, sent, status } of operations.toSorted((a, b) => a.sent - b.sent)) {
+    if (requested.kind === "delete" && !first.has(requested.server)) first.set(requested.server, sent)
+    // Only a running server gets a line.
+    if (requested.kind !== "commands" || status !== 204) continue
+    if (ended < (first.get(requested.server) ?? Number.POSITIVE_INFINITY)) ran.add(requested.server)
+  }
+  return ran
+}
+
 /** A server that has run is kept at its deletion until its time, unless a request or a wiped disk ends it. */
 export const keptUntil: Invariant = {
   name: "a deleted server is kept until its purge time",
@@ -63,21 +77,19 @@ export const keptUntil: Invariant = {
     const deletions = requestsOf(history, "delete")
     const mayReturn = undeleted(history)
     const mayExpire = withExpiry(history)
+    const ran = haveRun(history)
     const kept = new Set(end.tables.kept_servers.map(({ id }) => id))
     const isFull = Map.groupBy(end.tables.kept_servers, ({ node_id }) => node_id)
     if ([...isFull.values()].some((all) => all.length >= MOST_KEPT)) return []
     const nodes = firstNodes(end.tables)
-    return [...timelinesOf(end.tables).values()].flatMap(
-      ({ blueprint_id, entries, id, isDeleted, statuses }) => {
-        const hasRun = statuses.some(({ payload }) => payload === "running")
-        const has = (topic: string) => entries.some((entry) => entry.topic === topic)
-        if (!isDeleted || !hasRun || isEphemeral({ blueprint_id }) || has("server:move")) return []
-        if (mayReturn.has(id) || mayExpire.has(id) || deletions.get(id)?.some(mayPurge) === true) return []
-        return wiped.has(nodes.get(id) ?? "") || kept.has(id)
-          ? []
-          : [`${id} has run, was deleted, and is not kept`]
-      }
-    )
+    return [...timelinesOf(end.tables).values()].flatMap(({ blueprint_id, entries, id, isDeleted }) => {
+      const has = (topic: string) => entries.some((entry) => entry.topic === topic)
+      if (!isDeleted || !ran.has(id) || isEphemeral({ blueprint_id }) || has("server:move")) return []
+      if (mayReturn.has(id) || mayExpire.has(id) || deletions.get(id)?.some(mayPurge) === true) return []
+      return wiped.has(nodes.get(id) ?? "") || kept.has(id)
+        ? []
+        : [`${id} has run, was deleted, and is not kept`]
+    })
   }
 }
 
