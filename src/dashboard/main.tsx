@@ -42,6 +42,7 @@ const Page = (): View => {
     case "keys":
     case "quotas":
     case "webhooks":
+    case "targets":
     case "settings":
       return <AdminPage part={shown.page} />
     case "nodes":

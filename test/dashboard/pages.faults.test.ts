@@ -18,6 +18,7 @@ const pagesOf = (id: string): ReadonlyArray<readonly [string, string]> => [
   ["/dashboard/keys", "at most 2 servers"],
   ["/dashboard/quotas", "0 of 5"],
   ["/dashboard/webhooks", "Fails since"],
+  ["/dashboard/targets", "always there"],
   ["/dashboard/settings", "MUSTER_DATA_DIR"],
   ["/dashboard/events", "running"],
   ["/dashboard/events#crashes", "exit code 3"],

@@ -144,6 +144,7 @@ export type TargetTest = typeof TargetTest.Type
 export const TestedBackupTarget = Schema.Struct({ node_id: NodeId, ...TargetTest.fields }).annotate({
   identifier: "TestedBackupTarget"
 })
+export type TestedBackupTarget = typeof TestedBackupTarget.Type
 
 /** What a node needs to reach a target. It has the secret: it is part of a call only, never stored or logged. */
 export const TargetAccess = Schema.Union([

@@ -24,6 +24,7 @@ const PAGES = [
   "/dashboard/keys",
   "/dashboard/quotas",
   "/dashboard/webhooks",
+  "/dashboard/targets",
   "/dashboard/settings",
   "/dashboard/new",
   "/dashboard/deleted",

@@ -3,6 +3,10 @@ export type { CreationPlan } from "../../contract/api/ServersGroup.ts"
 export type { SftpLogin } from "../../contract/api/SftpGroup.ts"
 export type { AuditEntry } from "../../contract/domain/AuditEntry.ts"
 export type { Backup } from "../../contract/domain/Backup.ts"
+export type {
+  BackupTargetView as BackupTarget,
+  TestedBackupTarget as TestedTarget
+} from "../../contract/domain/BackupTarget.ts"
 export type { BlueprintView as Blueprint } from "../../contract/domain/Blueprint.ts"
 export type { CrashRecord } from "../../contract/domain/CrashRecord.ts"
 export type { DefinitionChange } from "../../contract/domain/DefinitionChange.ts"

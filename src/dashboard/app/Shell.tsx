@@ -38,7 +38,7 @@ const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArr
   ["Schedules", () => addressOf.schedules, "clock", ["schedules"]],
   ["Backups", () => addressOf.backups, "archive", ["backups"]],
   ["Events", () => addressOf.events(), "events", ["events"]],
-  ["Admin", () => addressOf.keys, "gear", ["keys", "quotas", "webhooks", "settings"]]
+  ["Admin", () => addressOf.keys, "gear", ["keys", "quotas", "webhooks", "targets", "settings"]]
 ]
 
 const Bar = (): View => {

@@ -2,7 +2,7 @@
 import type { ScheduleStep } from "../../contract/domain/Schedule.ts"
 
 export const STEP_FORMS =
-  "Steps: `command=LINE`, `wait=60s`, `power=restart` (or another action), `warn=10m,1m:LINE` with {{left}} in the line, `wait-for=running:2m` (or offline), `upgrade`, `backup`, `webhook=ID`, or a step of the API as JSON."
+  "Steps: `command=LINE`, `wait=60s`, `power=restart` (or another action), `warn=10m,1m:LINE` with {{left}} in the line, `wait-for=running:2m` (or offline), `upgrade`, `backup` (or `backup=TARGET`), `webhook=ID`, or a step of the API as JSON."
 
 const units = { s: 1, m: 60, h: 3600, d: 86_400 } as const
 
@@ -55,7 +55,7 @@ export const readStep = (text: string): unknown => {
     case "upgrade":
       return { upgrade: {} }
     case "backup":
-      return { backup: {} }
+      return { backup: value.trim() === "" ? {} : { target: value.trim() } }
     case "power":
     case "webhook":
       return { [kind.trim()]: value.trim() }
@@ -72,6 +72,9 @@ export const stepText = (step: ScheduleStep): string => {
   if ("wait_for" in step) return `wait-for=${step.wait_for}:${durationText(step.timeout)}`
   if ("webhook" in step) return `webhook=${step.webhook}`
   if ("power" in step && step.wait_seconds === undefined) return `power=${step.power}`
-  if ("backup" in step && Object.keys(step.backup).length === 0) return "backup"
+  if ("backup" in step) {
+    const { target, ...others } = step.backup
+    if (Object.keys(others).length === 0) return target === undefined ? "backup" : `backup=${target}`
+  }
   return "upgrade" in step && step.upgrade.blueprint_id === undefined ? "upgrade" : JSON.stringify(step)
 }

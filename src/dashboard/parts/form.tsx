@@ -3,11 +3,12 @@ import { useId, useState } from "preact/hooks"
 import { classes, onText, type View } from "../dom/el.ts"
 
 /**
- * `amount`: a number or a percentage; `names`: separated by spaces; `lines`: one text a line; `pairs`: one `name=value`
+ * `secret`: a text that is not shown; `amount`: a number or a percentage; `names`: separated by spaces; `lines`: one text a line; `pairs`: one `name=value`
  * a line; `configs`: patches of config files as JSON; `flag`: a choice of `true` and `false`.
  */
 export type FieldKind =
   | "text"
+  | "secret"
   | "number"
   | "amount"
   | "names"
@@ -191,6 +192,7 @@ export const FieldInput = (props: {
             {...common}
             readOnly={isReadOnly}
             {...(kind === "number" && { inputMode: "decimal" as const })}
+            {...(kind === "secret" && { type: "password" })}
             autocomplete="off"
             spellcheck={false}
             onInput={changed}

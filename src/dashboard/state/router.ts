@@ -11,6 +11,7 @@ const plain = [
   "keys",
   "quotas",
   "webhooks",
+  "targets",
   "settings",
   "new"
 ] as const
@@ -68,6 +69,7 @@ export const titles = {
   keys: "Keys",
   quotas: "Quotas",
   webhooks: "Webhooks",
+  targets: "Backup targets",
   settings: "Settings",
   new: "New server"
 } as const
@@ -138,6 +140,7 @@ export const addressOf = {
   keys: `${BASE}/keys`,
   quotas: `${BASE}/quotas`,
   webhooks: `${BASE}/webhooks`,
+  targets: `${BASE}/targets`,
   settings: `${BASE}/settings`,
   events: (tab = ""): string => `${BASE}/events${tab === "" ? "" : `#${tab}`}`,
   new: `${BASE}/new`

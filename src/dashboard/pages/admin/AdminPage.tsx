@@ -8,6 +8,7 @@ import { chips, drawReply, empty, listing, pageHead, searchField, tabList } from
 import { addressOf, titles } from "../../state/router.ts"
 import { KeysPage } from "./KeysPage.tsx"
 import { QuotasPage } from "./QuotasPage.tsx"
+import { TargetsPage } from "./TargetsPage.tsx"
 import { WebhooksPage } from "./WebhooksPage.tsx"
 
 const Setting = ({ name, source, value }: SettingView): View => (
@@ -74,7 +75,13 @@ const SettingsPage = (): View => {
   )
 }
 
-const parts = { keys: KeysPage, quotas: QuotasPage, webhooks: WebhooksPage, settings: SettingsPage } as const
+const parts = {
+  keys: KeysPage,
+  quotas: QuotasPage,
+  webhooks: WebhooksPage,
+  targets: TargetsPage,
+  settings: SettingsPage
+} as const
 
 export type AdminPart = keyof typeof parts
 
@@ -85,7 +92,7 @@ export const AdminPage = ({ part }: { readonly part: AdminPart }): View => {
       {pageHead("Admin", "")}
       {tabList(
         "Parts of the administration",
-        (["keys", "quotas", "webhooks", "settings"] as const).map((one) => ({
+        (["keys", "quotas", "webhooks", "targets", "settings"] as const).map((one) => ({
           text: titles[one],
           address: addressOf[one],
           isShown: one === part

@@ -1,12 +1,12 @@
 /** What can be done with backups (spec 12.1), and the dialogs that ask for it. */
 import { useState } from "preact/hooks"
-import { post, request, segment } from "../../api/http.ts"
-import { whyNot } from "../../api/session.ts"
-import type { Backup, Operation, Server } from "../../api/types.ts"
+import { get, post, type Reply, request, segment, useReply } from "../../api/http.ts"
+import { isAdmin, whyNot } from "../../api/session.ts"
+import type { Backup, BackupTarget, Operation, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { dateTime } from "../../dom/format.ts"
 import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { checkField, field, useForm } from "../../parts/form.tsx"
+import { bodyOf, checkField, type Field, field, useForm } from "../../parts/form.tsx"
 import type { MenuItem } from "../../parts/Menu.tsx"
 import { failed, tell } from "../../state/notices.ts"
 import { ended, tellOperation } from "../../state/operations.ts"
@@ -93,18 +93,30 @@ export const itemsOf = (backup: Backup, onChanged: () => void): ReadonlyArray<Me
   ]
 }
 
+const targetField = (reply: Reply<ReadonlyArray<BackupTarget>> | undefined): Field =>
+  reply?.ok === true
+    ? field("choice", "target", "Target", "Where the backup is stored.", {
+        choices: [["", "As the blueprint says"], ...reply.body.map(({ id }) => [id, id] as const)]
+      })
+    : field("text", "target", "Target", "The id of a target. Empty: as the blueprint says.")
+
 const CreateDialog = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
   const { onChanged, server } = props
   const { inputs, texts } = useForm()
   const [isPinned, setPinned] = useState(false)
-  const text = (texts.name ?? "").trim()
+  // Other keys do not see the targets.
+  const targets = useReply<ReadonlyArray<BackupTarget>>(
+    isAdmin() ? (signal) => get("/api/backup-targets", signal) : undefined,
+    []
+  )
+  const fields = [name, targetField(targets)]
   return (
     <FormDialog<Operation>
       title="Back up the server"
       button="Back up"
       onSubmit={() =>
         request("POST", `/api/servers/${segment(server.id)}/backups`, {
-          body: { ...(text === "" ? {} : { name: text }), ...(isPinned ? { pinned: true } : {}) }
+          body: { ...bodyOf(fields, texts), ...(isPinned ? { pinned: true } : {}) }
         })
       }
       onDone={(begun) => {
@@ -118,7 +130,7 @@ const CreateDialog = (props: { readonly server: Server; readonly onChanged: () =
           to be consistent.
         </p>
       )}
-      {inputs([name])}
+      {inputs(fields)}
       {checkField("Pin it, so that it stays until you delete it", isPinned, () => setPinned(!isPinned))}
     </FormDialog>
   )

@@ -1,5 +1,6 @@
-import { request, segment, useReply } from "../../api/http.ts"
-import type { Schedule, SchedulePlan, Selector } from "../../api/types.ts"
+import { get, request, segment, useReply } from "../../api/http.ts"
+import { isAdmin } from "../../api/session.ts"
+import type { BackupTarget, Schedule, SchedulePlan, Selector } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted, labelText } from "../../dom/format.ts"
 import { readStep, stepText } from "../../dom/stepText.ts"
@@ -21,12 +22,13 @@ const servers = [
   field("pairs", "labels", "Labels", "Servers with them, one key=value a line.")
 ]
 
-const steps = [
+/** @param targets the ids of the targets that a step may name */
+const stepsWith = (targets: ReadonlyArray<string>) => [
   field(
     "lines",
     "steps",
     "Steps",
-    "One a line: warn=10m,1m:say Restart in {{left}} · power=restart · command=say hi · wait=60s · wait-for=running:2m · upgrade · webhook=ID"
+    `One a line: warn=10m,1m:say Restart in {{left}} · power=restart · command=say hi · wait=60s · wait-for=running:2m · upgrade · backup, or backup=TARGET${targets.length === 0 ? "" : ` (${targets.join(", ")})`} · webhook=ID`
   )
 ]
 
@@ -157,6 +159,11 @@ const ScheduleDialog = (props: {
 }): View => {
   const { onStored, schedule } = props
   const { inputs, texts } = useForm(() => (schedule === undefined ? fresh : textsOf(schedule)))
+  // Other keys do not see the targets.
+  const targets = useReply<ReadonlyArray<BackupTarget>>(
+    isAdmin() ? (signal) => get("/api/backup-targets", signal) : undefined,
+    []
+  )
   const lack = lackOf(texts)
   const body = bodyIn(texts, schedule)
   const { only_if, ...others } = body
@@ -183,7 +190,7 @@ const ScheduleDialog = (props: {
     >
       {inputs(identity)}
       {inputs(servers)}
-      {inputs(steps)}
+      {inputs(stepsWith(targets?.ok === true ? targets.body.map(({ id }) => id) : []))}
       {inputs(settings)}
       <section aria-label="Preview">
         {lack !== undefined ? (
