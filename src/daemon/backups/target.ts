@@ -207,7 +207,13 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
         if (objects.test(name)) yield* unlink(`remove ${id}/${name}`, at(folder.value, name))
       const root = yield* open(false)
       if (Option.isSome(root))
-        yield* io(`remove ${id}`, () => fs.rmdir(at(root.value, id))).pipe(orMissing(undefined))
+        yield* io(`remove ${id}`, () => fs.rmdir(at(root.value, id))).pipe(
+          // Network storage may have put files of its own into it.
+          Effect.catchIf(
+            ({ code }) => code === "ENOENT" || code === "ENOTEMPTY",
+            () => Effect.void
+          )
+        )
     }, Effect.scoped)
   }
 }
