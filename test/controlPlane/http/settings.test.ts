@@ -36,6 +36,8 @@ const wrong: Record<string, ReadonlyArray<string>> = {
   MUSTER_OVERCOMMIT_MEMORY: ["0", "x", "1001"],
   MUSTER_OVERCOMMIT_DISK: ["NaN"],
   MUSTER_NODE_LOST_AFTER: ["0", "1.5"],
+  MUSTER_NODE_BACKUP_FOLDERS: ["/", "backups", "/a/../b", "/a//b", "/a,b", "/a\0b"],
+  MUSTER_BACKUP_RATE: ["-1", "50", "1023B", "50MiB/s", "fast"],
   MUSTER_KEEP_DELETED: ["7", "0d", "1w", "3651d"],
   MUSTER_EVENTS_KEEP_HOURS: ["0", "never"],
   MUSTER_EVENTS_KEEP_COUNT: ["0", "1e6"],
@@ -54,6 +56,19 @@ const wrong: Record<string, ReadonlyArray<string>> = {
 }
 
 describe("settings", () => {
+  it.effect("folders of backups and their rate are read", () =>
+    Effect.gen(function* () {
+      const read = (folders: string, rate: string) =>
+        Effect.map(
+          load({ MUSTER_NODE_BACKUP_FOLDERS: folders, MUSTER_BACKUP_RATE: rate }),
+          ({ backupFolders, backupRate }) => [backupFolders, backupRate]
+        )
+      assert.deepStrictEqual(yield* read("", "0"), [[], 0])
+      assert.deepStrictEqual(yield* read("/mnt/a/, /mnt/b", "50MiB"), [["/mnt/a", "/mnt/b"], 50 * 1024 ** 2])
+      assert.deepStrictEqual((yield* read("", "1.5 MB"))[1], 1_500_000)
+    })
+  )
+
   it.effect("the view of the settings has no secret, also not one in an address", () =>
     Effect.gen(function* () {
       const env = {

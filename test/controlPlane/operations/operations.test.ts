@@ -58,6 +58,13 @@ const published = (plane: Plane, id: string) =>
     )
   )
 
+/** Waits until an operation says why it waits; unset: that it does not. */
+const waitsFor = (plane: Plane, id: string, why: string | undefined) =>
+  until(
+    `${id} waits: ${why}`,
+    Effect.map(Effect.orDie(plane.operations.find(id)), ({ progress }) => progress?.waiting === why)
+  )
+
 describe("spec 11.4: the work of operations", () => {
   it.live("an operation runs, reports its progress, and is done; each state is an event", () =>
     runHarness(
@@ -149,6 +156,7 @@ describe("spec 11.4: the work of operations", () => {
         for (const id of ids) yield* reaches(plane, id, "running")
         const third = yield* begin(plane, server)
         const fourth = yield* begin(plane, server)
+        yield* waitsFor(plane, fourth, "2 other operations of its server are underway")
         const cancelled = yield* plane.operations.cancel(third).pipe(as(admin))
         assert.deepStrictEqual(
           [cancelled.state, cancelled.reason],
@@ -156,6 +164,7 @@ describe("spec 11.4: the work of operations", () => {
         )
         tasks.change(ids[0] ?? "", { end: "done" })
         yield* reaches(plane, fourth, "running")
+        yield* waitsFor(plane, fourth, undefined)
         assert.isFalse(tasks.tasks.has(third))
         assert.deepStrictEqual(yield* published(plane, third), ["queued", "cancelled"])
       })
@@ -229,6 +238,7 @@ describe("spec 11.4: the work of operations", () => {
           "no call follows the task",
           Effect.sync(() => tasks.following === 0)
         )
+        yield* waitsFor(plane, id, "node n1 is not connected")
         tasks.setAway(false)
         yield* until(
           "the task is followed",
