@@ -8,7 +8,7 @@ import { follow, list } from "./follow.ts"
 import { operationEnd } from "./operations.ts"
 import { accept } from "./responses.ts"
 import { uploadResumable } from "./resumable.ts"
-import { download, folder, unpack, upload } from "./transfer.ts"
+import { backupFolder, download, downloadBackup, folder, unpack, upload } from "./transfer.ts"
 import { waitUntil } from "./waitUntil.ts"
 
 export interface ClientOptions {
@@ -37,6 +37,8 @@ export interface MusterClientShape extends Calls {
   readonly operationEnd: ReturnType<typeof operationEnd>
   readonly console: (server: ServerId | string) => Effect.Effect<Console, ConsoleError, Scope.Scope>
   readonly download: ReturnType<typeof download>
+  readonly downloadBackup: ReturnType<typeof downloadBackup>
+  readonly backupFolder: ReturnType<typeof backupFolder>
   readonly folder: ReturnType<typeof folder>
   readonly unpack: ReturnType<typeof unpack>
   readonly upload: ReturnType<typeof upload>
@@ -59,6 +61,8 @@ export const makeClient = Effect.fnUntraced(function* (
     operationEnd: operationEnd(calls),
     console: (server) => Effect.provideService(console(server), Socket.WebSocketConstructor, constructor),
     download: download(http),
+    downloadBackup: downloadBackup(http),
+    backupFolder: backupFolder(calls),
     folder: folder(calls),
     unpack: unpack(http),
     upload: upload(http),

@@ -1,6 +1,7 @@
 /** The client for programs with Effect: each route as a call, and calls that take several. See `promise.ts`, too. */
 export { ApplicationApi } from "../contract/api/ApplicationApi.ts"
 export { CreationPlan } from "../contract/api/ServersGroup.ts"
+export { BackupEntry } from "../contract/domain/Backup.ts"
 export { BlueprintView, DefinitionWarning, SourceView } from "../contract/domain/Blueprint.ts"
 export * from "../contract/domain/errors.ts"
 export { FileDifference, FileEntry, FileMatch } from "../contract/domain/Files.ts"
@@ -19,6 +20,7 @@ export { type ClientOptions, MusterClient } from "./MusterClient.ts"
 export type { OperationOptions } from "./operations.ts"
 export type { BegunUpload, ResumableContents, ResumableOptions } from "./resumable.ts"
 export type {
+  BackupDownloadOptions,
   DownloadOptions,
   FolderOptions,
   TransferError,

@@ -4,6 +4,7 @@ import { HttpClientError } from "effect/http"
 import type { HttpApiClient, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { whyNoAnswer } from "../contract/api/noAnswer.ts"
 import type { CreationPlan } from "../contract/api/ServersGroup.ts"
+import type { BackupEntry } from "../contract/domain/Backup.ts"
 import type { FileEntry } from "../contract/domain/Files.ts"
 import type { ServerId } from "../contract/domain/Id.ts"
 import type { Operation } from "../contract/domain/Operation.ts"
@@ -16,6 +17,7 @@ import type { OperationOptions } from "./operations.ts"
 import { isTransient } from "./responses.ts"
 import type { ResumableContents, ResumableOptions } from "./resumable.ts"
 import {
+  type BackupDownloadOptions,
   type DownloadOptions,
   type FolderOptions,
   isBlob,
@@ -24,6 +26,7 @@ import {
 } from "./transfer.ts"
 import type { WaitOptions, WaitState } from "./waitUntil.ts"
 
+export type { BackupEntry } from "../contract/domain/Backup.ts"
 export type { FileEntry } from "../contract/domain/Files.ts"
 export { NodeId, ServerId } from "../contract/domain/Id.ts"
 export { isOperation, type Operation } from "../contract/domain/Operation.ts"
@@ -32,6 +35,7 @@ export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } 
 export type { OperationOptions } from "./operations.ts"
 export type { BegunUpload, ResumableOptions } from "./resumable.ts"
 export type {
+  BackupDownloadOptions,
   DownloadOptions,
   FolderOptions,
   TransferProgress,
@@ -194,12 +198,19 @@ export type Muster = PlainCalls & {
     path: string,
     options?: DownloadOptions & CallOptions
   ) => AsyncIterable<Uint8Array>
+  /** Reads a backup, or one file of it, and resumes where the connection breaks. */
+  readonly downloadBackup: (
+    backup: string,
+    options?: BackupDownloadOptions & CallOptions
+  ) => AsyncIterable<Uint8Array>
   /** Lists a folder by name, page by page. */
   readonly folder: (
     server: ServerId | string,
     path: string,
     options?: FolderOptions & CallOptions
   ) => AsyncIterable<FileEntry>
+  /** Lists a folder of a backup by name, page by page. */
+  readonly backupFolder: (backup: string, path: string, options?: CallOptions) => AsyncIterable<BackupEntry>
   /** Unpacks an archive into a folder while it is sent. If `contents` is a function, it is called once. */
   readonly unpack: (
     server: ServerId | string,
@@ -256,6 +267,8 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
   const {
     console,
     download,
+    backupFolder,
+    downloadBackup,
     folder,
     follow,
     list,
@@ -276,6 +289,8 @@ export const connect = (options: { readonly baseUrl: string; readonly key: strin
     waitUntil: (server, state, options = {}) => run(waitUntil(server, state, options), options),
     operationEnd: (begun, options = {}) => run(operationEnd(begun, options), options),
     download: (server, path, options = {}) => iterate(download(server, path, options), options),
+    downloadBackup: (backup, options = {}) => iterate(downloadBackup(backup, options), options),
+    backupFolder: (backup, path, options = {}) => iterate(backupFolder(backup, path), options),
     folder: (server, path, options = {}) => iterate(folder(server, path, options), options),
     unpack: (server, folder, contents, options = {}) =>
       run(unpack(server, folder, bodyOf(contents), options), options),

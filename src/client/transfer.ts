@@ -109,6 +109,8 @@ export const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
 const contentOf = (server: ServerId | string) => `/api/servers/${encodeURIComponent(server)}/files/content`
 
+const backupOf = (backup: string) => `/api/backups/${encodeURIComponent(backup)}`
+
 export const refused = (
   response: HttpClientResponse.HttpClientResponse
 ): Effect.Effect<never, TransferError> =>
@@ -161,18 +163,16 @@ const opened = Effect.fnUntraced(function* (
   return { file: { etag, size }, last: size === undefined ? undefined : size - 1 }
 })
 
-/**
- * Reads a file. A connection that breaks is opened again where it broke, as long as each few attempts bring bytes.
- * @error NotFound            the server or the file does not exist
- * @error Conflict            the path is a folder, a link or no file, or the server is moved or installed
- * @error PreconditionFailed  the file changed: the bytes so far belong to its earlier contents
- * @error RangeNotSatisfiable the file has no byte `start`
- */
-export const download =
+/** Where a file is read from. */
+interface Address {
+  readonly route: string
+  readonly urlParams: Readonly<Record<string, string>>
+}
+
+const read =
   (http: HttpClient.HttpClient) =>
   (
-    server: ServerId | string,
-    path: string,
+    { route, urlParams }: Address,
     { end, etag, onProgress, onStart, silence = "70 seconds", start = 0 }: DownloadOptions = {}
   ): Stream.Stream<Uint8Array, TransferError> =>
     Stream.unwrap(
@@ -186,8 +186,8 @@ export const download =
         const request = () => {
           const expected = known?.file.etag ?? etag
           const isPart = at > 0 || end !== undefined
-          return HttpClientRequest.get(contentOf(server), {
-            urlParams: { path },
+          return HttpClientRequest.get(route, {
+            urlParams,
             headers: {
               // Ranges count the bytes of the file.
               "accept-encoding": "identity",
@@ -234,6 +234,36 @@ export const download =
       })
     )
 
+/**
+ * Reads a file. A connection that breaks is opened again where it broke, as long as each few attempts bring bytes.
+ * @error NotFound            the server or the file does not exist
+ * @error Conflict            the path is a folder, a link or no file, or the server is moved or installed
+ * @error PreconditionFailed  the file changed: the bytes so far belong to its earlier contents
+ * @error RangeNotSatisfiable the file has no byte `start`
+ */
+export const download = (http: HttpClient.HttpClient) => {
+  const readFrom = read(http)
+  return (server: ServerId | string, path: string, options: DownloadOptions = {}) =>
+    readFrom({ route: contentOf(server), urlParams: { path } }, options)
+}
+
+export interface BackupDownloadOptions extends DownloadOptions {
+  /** A file of the backup; default: all of it, as `tar.zst`. */
+  readonly path?: string
+}
+
+/** Reads a backup, or one file of it, as {@link download} reads a file. */
+export const downloadBackup = (http: HttpClient.HttpClient) => {
+  const readFrom = read(http)
+  return (backup: string, { path, ...options }: BackupDownloadOptions = {}) =>
+    readFrom(
+      path === undefined
+        ? { route: `${backupOf(backup)}/archive`, urlParams: {} }
+        : { route: `${backupOf(backup)}/files/content`, urlParams: { path } },
+      options
+    )
+}
+
 export interface FolderOptions {
   /** Adds up the sizes of folders, within bounds; default: they are 0. */
   readonly sizes?: boolean
@@ -241,27 +271,41 @@ export interface FolderOptions {
 
 const NEXT = /;\s*rel="?next"?/
 
+type Page<A> = readonly [ReadonlyArray<A>, HttpClientResponse.HttpClientResponse]
+
+/** Reads pages of entries by name, as the stream is read. */
+const byName = <A extends { readonly name: string }, E, R>(
+  read: (after: { readonly after?: string }) => Effect.Effect<Page<A>, E, R>
+) =>
+  Stream.paginate("", (after: string) =>
+    Effect.map(read(after === "" ? {} : { after }), ([entries, response]) => {
+      const last = entries.at(-1)
+      const hasNext = last !== undefined && NEXT.test(response.headers.link ?? "")
+      return [entries, hasNext ? Option.some(last.name) : Option.none()] as const
+    })
+  )
+
 /** Lists a folder by name, page by page as the stream is read. */
 export const folder =
   (calls: Calls) =>
   (server: ServerId | string, path: string, { sizes = false }: FolderOptions = {}) =>
-    Stream.paginate(
-      "",
-      Effect.fnUntraced(function* (after: string) {
-        const [entries, response] = yield* calls.files.list({
-          params: { server: ServerId.make(server) },
-          query: {
-            path,
-            ...(after === "" ? {} : { after }),
-            ...(sizes ? { include: "size" } : {})
-          },
-          responseMode: "decoded-and-response"
-        })
-        const last = entries.at(-1)
-        const hasNext = last !== undefined && NEXT.test(response.headers.link ?? "")
-        return [entries, hasNext ? Option.some(last.name) : Option.none()] as const
+    byName((after) =>
+      calls.files.list({
+        params: { server: ServerId.make(server) },
+        query: { path, ...after, ...(sizes ? { include: "size" } : {}) },
+        responseMode: "decoded-and-response"
       })
     )
+
+/** Lists a folder of a backup, as {@link folder} does. */
+export const backupFolder = (calls: Calls) => (backup: string, path: string) =>
+  byName((after) =>
+    calls.backups.files({
+      params: { backup },
+      query: { path, ...after },
+      responseMode: "decoded-and-response"
+    })
+  )
 
 /** The connection ended before the last byte. */
 const cut = (response: HttpClientResponse.HttpClientResponse) =>

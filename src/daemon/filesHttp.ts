@@ -67,8 +67,12 @@ export const NodeBackupsHandlers = handlersOf(
         ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
       cancel: ({ params, payload }) => call((backups) => backups.cancel(params.id, payload)),
       remove: ({ params, payload }) => call((backups) => backups.remove(params.backup, payload.target)),
-      archive: ({ params, payload: { sha256, target } }) =>
-        call((backups) => backups.archive(params.backup, target, sha256)),
+      archive: ({ params, payload: { range, ...stored } }) =>
+        call((backups) => backups.archive({ id: params.backup, ...stored }, range)),
+      look: ({ params, payload: { at, ...stored } }) =>
+        call((backups) => backups.look({ id: params.backup, ...stored }, at)),
+      contents: ({ params, payload: { file, ...stored } }) =>
+        call((backups) => backups.contents({ id: params.backup, ...stored }, file)),
       test: ({ payload }) => call((backups) => backups.test(payload.target))
     })
   })

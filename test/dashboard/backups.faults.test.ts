@@ -40,6 +40,8 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
           const api = yield* Muster
           const launched = yield* browser
           const server = yield* installed(api, "kept", { name: "lobby" })
+          const level = `/api/servers/${server}/files/content?path=/world/level.dat`
+          yield* expectStatus(api, 201, "PUT", level, { raw: "level" })
           for (const look of [{}, { dark: true, width: 360 }]) {
             const opened = yield* openPage(launched, api, `/dashboard/servers/${server}#backups`, look)
             const { page } = opened
@@ -53,7 +55,7 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
             yield* step(() => page.keyboard.press("Enter"))
             const row = rowOf(page, /before the event/)
             yield* step(() => row.getByText("done", { exact: true }).waitFor())
-            yield* step(() => row.getByText("1 file, the server was offline").waitFor())
+            yield* step(() => row.getByText("2 files, the server was offline").waitFor())
             assert.deepStrictEqual(yield* violationsOf(page), [])
             assert.isTrue(yield* step(() => page.evaluate<boolean>(isWithin)))
             yield* choose(page, "before the event", "Pin")
@@ -67,6 +69,22 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
             yield* step(() => download.saveAs(archive))
             const listed = execFileSync("tar", ["--zstd", "-tf", archive], { encoding: "utf8" })
             assert.include(listed.split("\n"), "./server.sh")
+            yield* choose(page, "before the event", "Browse…")
+            const files = page.getByRole("dialog", { name: "Files of before the event" })
+            const script = files.getByRole("row", { name: /server\.sh/ })
+            yield* step(() => script.waitFor())
+            assert.deepStrictEqual(yield* violationsOf(page), [])
+            const comes = page.waitForEvent("download")
+            yield* step(() => script.getByRole("button", { name: "Download" }).click())
+            const one = yield* step(() => comes)
+            assert.strictEqual(one.suggestedFilename(), "server.sh")
+            const folder = files.getByRole("button", { name: "world" })
+            yield* step(() => folder.focus())
+            yield* step(() => page.keyboard.press("Enter"))
+            yield* step(() => files.getByText("level.dat").waitFor())
+            yield* step(() => files.getByRole("button", { name: "/", exact: true }).click())
+            yield* step(() => script.waitFor())
+            yield* step(() => page.keyboard.press("Escape"))
             yield* choose(page, "before the event", "Rename…")
             yield* step(() => dialog.getByLabel("Name").fill("after the event"))
             yield* step(() => page.keyboard.press("Enter"))

@@ -11,7 +11,7 @@ import { objectCommand, outputFlags, printList } from "../shared/output.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 import { sinceFlag } from "../shared/times.ts"
 import { create } from "./create.ts"
-import { get } from "./get.ts"
+import { files, get } from "./get.ts"
 import { targets } from "./targets.ts"
 
 const list = command("list", {
@@ -131,6 +131,7 @@ export const backups = group("backups", {
     list,
     show,
     verify,
+    files,
     get,
     restoreBackup,
     pinning("pin", true, "Pin a backup, so that it stays when it expires"),

@@ -1,99 +1,148 @@
-/** `muster backups get`. */
+/** `muster backups get` and `muster backups files`. */
 import { createHash } from "node:crypto"
-import { constants } from "node:fs"
-import * as fs from "node:fs/promises"
-import { Console, Effect, Stream } from "effect"
-import { Argument } from "effect/cli"
-import type { Backup } from "../../contract/domain/Backup.ts"
-import { io } from "../../daemon/disk/fsio.ts"
+import { createReadStream } from "node:fs"
+import * as NodeStream from "@effect/platform-node/NodeStream"
+import { Console, Effect, Option, Stream } from "effect"
+import { Argument, Flag } from "effect/cli"
+import type { Backup, BackupEntry } from "../../contract/domain/Backup.ts"
+import { FilePath } from "../../contract/domain/Files.ts"
+import { type IoError, toIoError } from "../../daemon/disk/fsio.ts"
 import { toStandardOutput } from "../files/content.ts"
 import { localTarget } from "../files/get.ts"
 import { partName, within } from "../files/localNames.ts"
-import { type Progress, withProgress } from "../files/progress.ts"
+import { withProgress } from "../files/progress.ts"
+import { getFile, type Source } from "../files/receiveFile.ts"
+import { nameOf } from "../files/remotePath.ts"
+import { LARGE, noteOf } from "../files/unfinished.ts"
 import { backupArgument, backupNamed } from "../shared/backup.ts"
 import { command } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
-import { sizeText } from "../shared/output.ts"
+import { type Listing, outputFlags, printList, sizeText, wide } from "../shared/output.ts"
 
-const { O_CREAT, O_NOFOLLOW, O_TRUNC, O_WRONLY } = constants
+const otherBytes = ({ id, sha256 }: Backup, digest: string) =>
+  new CommandError({
+    status: "failed",
+    message: `the SHA-256 of the download is ${digest}, and the backup has ${sha256}: download it again. If it differs again, \`muster backups verify ${id}\` names the damaged part.`
+  })
 
-const bytesOf = (backup: Backup) =>
-  askStream((muster) => Stream.unwrap(muster.backups.archive({ params: { backup: backup.id }, query: {} })))
+/** Passes on bytes of a backup. @error CommandError their digest is not the one of the backup (failed) */
+const checked = <E, R>(backup: Backup, bytes: Stream.Stream<Uint8Array, E, R>) =>
+  Stream.suspend(() => {
+    const hash = createHash("sha256")
+    const end = Effect.suspend(() => {
+      const digest = hash.digest("hex")
+      return digest === backup.sha256 ? Effect.void : otherBytes(backup, digest)
+    })
+    return Stream.concat(
+      Stream.tap(bytes, (chunk) => Effect.sync(() => void hash.update(chunk))),
+      Stream.fromEffectDrain(end)
+    )
+  })
 
-/** Passes on the bytes of a backup. @error CommandError their digest is not the one of the backup (failed) */
-const checked = (backup: Backup) => {
-  const hash = createHash("sha256")
-  return bytesOf(backup).pipe(
-    Stream.tap((chunk) => Effect.sync(() => hash.update(chunk))),
-    Stream.concat(
-      Stream.unwrap(
-        Effect.suspend(() => {
-          const digest = hash.digest("hex")
-          if (digest === backup.sha256) return Effect.succeed(Stream.empty)
-          return new CommandError({
-            status: "failed",
-            message: `the SHA-256 of the download is ${digest}, and the backup has ${backup.sha256}: download it again. If it differs again, \`muster backups verify ${backup.id}\` names the damaged part.`
-          })
-        })
-      )
+/** Compares a downloaded file with the digest of its backup: an earlier command may have begun it. */
+const checkFile = (backup: Backup) => (file: Buffer) =>
+  Stream.runDrain(
+    checked(
+      backup,
+      NodeStream.fromReadable<Uint8Array, IoError>({
+        evaluate: () => createReadStream(file),
+        onError: (cause) => toIoError(`read ${file}`, cause)
+      })
     )
   )
-}
-
-/** Downloads a backup beside its place, and puts it there once it is whole. */
-const receive = Effect.fnUntraced(function* (
-  backup: Backup,
-  target: Buffer,
-  part: Buffer,
-  progress: Progress
-) {
-  const written = Effect.gen(function* () {
-    const handle = yield* Effect.acquireRelease(
-      io(`create ${part}`, () => fs.open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0o600)),
-      (handle) => Effect.promise(() => handle.close())
-    )
-    yield* Stream.runForEach(checked(backup), (chunk) =>
-      Effect.map(
-        io(`write ${part}`, () => handle.appendFile(chunk)),
-        () => progress.moved(chunk.length)
-      )
-    )
-    yield* io(`write ${part}`, () => handle.sync())
-  }).pipe(Effect.scoped)
-  yield* written.pipe(
-    Effect.andThen(io(`replace ${target}`, () => fs.rename(part, target))),
-    Effect.onError(() => Effect.promise(() => fs.rm(part, { force: true }).catch(() => {})))
-  )
-})
 
 export const get = command("get", {
   description:
-    "Download a backup as tar.zst, and compare it with its SHA-256. It arrives as LOCAL.part and replaces LOCAL once it is whole.",
+    "Download a backup as tar.zst, and compare it with its SHA-256, or download one file of it. A download resumes by itself after a broken connection. It arrives as LOCAL.part and replaces LOCAL once it is whole; if the command ends before, the same command continues a download from 16 MiB on.",
   short: "Download a backup",
   examples: {
     "muster backups get lobby:latest": "Into the current folder, as SERVER-BACKUP.tar.zst",
     "muster backups get 5hq1r0p9v2m8d4kx lobby.tar.zst": "As a file",
-    "muster backups get lobby:latest - | tar --zstd -t": "To standard output"
+    "muster backups get lobby:latest - | tar --zstd -t": "To standard output",
+    "muster backups get lobby:latest --path /world/level.dat": "One file of it"
   },
   input: {
     backup: backupArgument,
     local: Argument.String("local").pipe(
       Argument.withDescription("A file, a folder, or - for standard output; default: the current folder"),
       Argument.withDefault(".")
+    ),
+    path: Flag.String("path").pipe(
+      Flag.withDescription("Only this file of the backup, such as /world/level.dat"),
+      Flag.withSchema(FilePath),
+      Flag.optional
     )
   },
-  *run({ backup: text, local }) {
+  *run({ backup: text, local, path: wanted }) {
     const named = yield* backupNamed(text)
     // The download says why a backup has no archive.
     const backup = yield* ask((muster) => muster.backups.get({ params: { backup: named.id } }))
-    if (local === "-") return yield* Stream.run(checked(backup), toStandardOutput)
-    const { folder, name } = yield* localTarget(local, `${backup.server_id}-${backup.id}.tar.zst`)
+    const path = Option.getOrUndefined(wanted)
+    const source: Source = {
+      path: path ?? `the backup ${backup.id}`,
+      read: (muster, options) =>
+        muster.downloadBackup(backup.id, { ...options, ...(path === undefined ? {} : { path }) })
+    }
+    if (local === "-") {
+      const bytes = askStream((muster) => source.read(muster, {}))
+      return yield* Stream.run(path === undefined ? checked(backup, bytes) : bytes, toStandardOutput)
+    }
+    const { folder, name } = yield* localTarget(
+      local,
+      path === undefined ? `${backup.server_id}-${backup.id}.tar.zst` : nameOf(path)
+    )
     const target = within(folder, name)
-    yield* withProgress((progress) => {
-      progress.begin(name.toString(), backup.stored_bytes)
-      return receive(backup, target, within(folder, partName(name, backup.id)), progress)
-    })
-    yield* Console.log(`${target} has the backup ${backup.id} (${sizeText(backup.stored_bytes ?? 0)}).`)
+    yield* withProgress(
+      Effect.fnUntraced(function* (progress) {
+        progress.begin(name.toString(), path === undefined ? backup.stored_bytes : undefined)
+        const place = { id: `backup ${backup.id}`, path: path ?? "archive" }
+        const noted = yield* noteOf("get", place, target, progress.say)
+        const note = path === undefined && (backup.stored_bytes ?? 0) < LARGE ? undefined : noted
+        const file = within(folder, partName(name, noted.key))
+        const check = path === undefined ? { check: checkFile(backup) } : {}
+        yield* getFile(source, target, { file, mode: 0o600, note, ...check }, progress)
+      })
+    )
+    yield* Console.log(
+      path === undefined
+        ? `${target} has the backup ${backup.id} (${sizeText(backup.stored_bytes ?? 0)}).`
+        : `${target} has ${path} of the backup ${backup.id}.`
+    )
+  }
+})
+
+const entries: Listing<BackupEntry> = {
+  id: ({ name }) => name,
+  columns: {
+    name: ({ name, target, type }) =>
+      target === undefined ? `${name}${type === "folder" ? "/" : ""}` : `${name} -> ${target}`,
+    type: ({ type }) => type,
+    size: ({ size, type }) => (type === "file" ? sizeText(size) : ""),
+    modified: ({ modified_at }) => modified_at,
+    mode: wide(({ mode }) => mode),
+    sha256: wide(({ sha256 }) => sha256 ?? "")
+  }
+}
+
+export const files = command("files", {
+  description: "List a folder of a backup by name",
+  examples: {
+    "muster backups files lobby:latest": "The folder of the server",
+    "muster backups files lobby:latest /world -o wide": "With permissions and digests"
+  },
+  input: {
+    backup: backupArgument,
+    path: Argument.String("path").pipe(
+      Argument.withDescription("A folder of the backup, such as /world; default: /"),
+      Argument.withSchema(FilePath),
+      Argument.withDefault("/")
+    ),
+    ...outputFlags
+  },
+  *run({ backup: text, path, ...flags }) {
+    const { id } = yield* backupNamed(text)
+    const found = yield* Stream.runCollect(askStream((muster) => muster.backupFolder(id, path)))
+    yield* printList(flags, entries, found, `${path} is empty.`)
   }
 })

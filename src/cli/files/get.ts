@@ -14,7 +14,7 @@ import { entriesBelow, entriesOf, entryAt, whyNoContent } from "./entries.ts"
 import { type FolderNote, folderNoteOf } from "./folderNote.ts"
 import { localName, partName, within } from "./localNames.ts"
 import { NOTHING, type Progress, withProgress } from "./progress.ts"
-import { getFile } from "./receiveFile.ts"
+import { getFile, type Source } from "./receiveFile.ts"
 import { nameOf, type Place, placeOf, readRemote, recursiveFlag, remoteArgument } from "./remotePath.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
 import { LARGE, noteOf } from "./unfinished.ts"
@@ -24,6 +24,11 @@ const PERMISSIONS = 0o777
 /** The note of a large file. */
 const noteFor = (place: Place, target: Buffer, entry: FileEntry | undefined, { say }: Progress) =>
   entry !== undefined && entry.size >= LARGE ? noteOf("get", place, target, say) : Effect.succeed(undefined)
+
+const sourceOf = ({ id, path }: Place): Source => ({
+  path,
+  read: (muster, options) => muster.download(id, path, options)
+})
 
 /** Makes a folder of a download. A link in its place would lead elsewhere. */
 const makeFolder = (path: Buffer) =>
@@ -86,7 +91,7 @@ const getFolder = Effect.fnUntraced(function* (
         const note = entry.size >= LARGE ? noted : undefined
         // A file of the folder may have the name NAME.part.
         const file = within(local, Buffer.from(`.${noted.key}.part`))
-        yield* getFile(inner, target, { file, mode: modeOf(entry), note }, progress)
+        yield* getFile(sourceOf(inner), target, { file, mode: modeOf(entry), note }, progress)
         yield* folder.finish({ path, remote, local: yield* markOf(target) })
       })
     )
@@ -134,7 +139,7 @@ const getOne = Effect.fnUntraced(function* (place: Place, entry: FileEntry | und
       progress.begin(place.path, entry?.size)
       const note = yield* noteFor(place, target, entry, progress)
       const file = within(folder, partName(name, note?.key ?? randomUUID()))
-      yield* getFile(place, target, { file, mode, note }, progress)
+      yield* getFile(sourceOf(place), target, { file, mode, note }, progress)
     })
   )
 })

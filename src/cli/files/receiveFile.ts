@@ -2,15 +2,30 @@
 import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Option, Stream } from "effect"
-import { isStrong, type TransferredFile } from "../../client/transfer.ts"
-import { io, lstat, openFile } from "../../daemon/disk/fsio.ts"
+import type { MusterClient } from "../../client/MusterClient.ts"
+import {
+  type DownloadOptions,
+  isStrong,
+  type TransferError,
+  type TransferredFile
+} from "../../client/transfer.ts"
+import { type IoError, io, lstat, openFile } from "../../daemon/disk/fsio.ts"
 import { writeAll } from "../../daemon/disk/safePath.ts"
 import { CommandError } from "../shared/failures.ts"
 import { askStream } from "../shared/musterClient.ts"
 import { sizeText } from "../shared/output.ts"
 import type { Progress } from "./progress.ts"
-import type { Place } from "./remotePath.ts"
 import type { Note, noteOf } from "./unfinished.ts"
+
+/** What is downloaded. */
+export interface Source {
+  /** Its name in messages. */
+  readonly path: string
+  readonly read: (
+    muster: MusterClient["Service"],
+    options: DownloadOptions
+  ) => Stream.Stream<Uint8Array, TransferError>
+}
 
 interface Part {
   readonly file: Buffer
@@ -18,6 +33,8 @@ interface Part {
   readonly mode: number
   /** Unset if no later command can continue the download. */
   readonly note: Effect.Success<ReturnType<typeof noteOf>> | undefined
+  /** Fails if the bytes are not those of the source; they are then removed. */
+  readonly check?: (file: Buffer) => Effect.Effect<void, CommandError | IoError>
 }
 
 const identityOf = ({ birthtimeMs, dev, ino }: Stats) => `${dev}-${ino}-${birthtimeMs}`
@@ -56,12 +73,12 @@ const checkPart = Effect.fnUntraced(function* ({ file }: Part, identity: string)
 
 /** Reads a file into its part, and puts it in place; returns whether the file changed meanwhile. */
 const receive = Effect.fnUntraced(function* (
-  { id, path }: Place,
+  { path, read }: Source,
   target: Buffer,
   part: Part,
   progress: Progress
 ) {
-  const { file, note } = part
+  const { check, file, note } = part
   const noted = note === undefined ? undefined : yield* note.read
   const { handle, identity, start, tag } = yield* openPart(part, noted)
   let hasChanged = false
@@ -85,7 +102,7 @@ const receive = Effect.fnUntraced(function* (
   })
   const advice = () => `The same command continues ${path} at ${sizeText(at)}.`
   yield* askStream((muster) =>
-    Stream.tapErrorTag(muster.download(id, path, { start, ...tag, onStart }), "PreconditionFailed", () =>
+    Stream.tapErrorTag(read(muster, { start, ...tag, onStart }), "PreconditionFailed", () =>
       Effect.sync(() => {
         hasChanged = true
       })
@@ -93,6 +110,16 @@ const receive = Effect.fnUntraced(function* (
   ).pipe(
     Stream.runForEach(took),
     Effect.andThen(Effect.suspend(() => checkPart(part, identity))),
+    Effect.andThen(
+      Effect.suspend(() => check?.(file) ?? Effect.void).pipe(
+        Effect.onError(() =>
+          Effect.suspend(() => {
+            isNoted = false
+            return note?.remove ?? Effect.void
+          })
+        )
+      )
+    ),
     Effect.andThen(io(`replace ${target}`, () => fs.rename(file, target))),
     Effect.catchIf(
       () => hasChanged,
@@ -122,16 +149,16 @@ const CHANGES = 3
 
 /** Downloads a file beside its place, and puts it there once it is whole. */
 export const getFile = Effect.fnUntraced(function* (
-  place: Place,
+  source: Source,
   target: Buffer,
   part: Part,
   progress: Progress
 ) {
   for (let attempt = 0; attempt < CHANGES; attempt++) {
-    if (!(yield* receive(place, target, part, progress))) return
+    if (!(yield* receive(source, target, part, progress))) return
   }
   return yield* new CommandError({
     status: "failed",
-    message: `${place.path} changes while it is read: stop the server, or copy the file on it first.`
+    message: `${source.path} changes while it is read: stop the server, or copy the file on it first.`
   })
 })

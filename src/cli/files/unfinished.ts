@@ -5,7 +5,6 @@ import { join, resolve } from "node:path"
 import { Clock, Effect, Schema } from "effect"
 import { io, listFolder, lstat } from "../../daemon/disk/fsio.ts"
 import { CommandTarget, configFolder } from "../shared/target.ts"
-import type { Place } from "./remotePath.ts"
 
 /** Bytes from which on a transfer can be continued by another command. */
 export const LARGE = 16 * 1024 * 1024
@@ -68,7 +67,7 @@ export const writeNote = Effect.fnUntraced(function* (
 /** The note about a transfer between a place and a local file. @param say prints why there can be no note */
 export const noteOf = Effect.fnUntraced(function* (
   direction: "get" | "put",
-  { id, path }: Place,
+  { id, path }: { readonly id: string; readonly path: string },
   local: string | Buffer,
   say: (text: string) => Effect.Effect<void>
 ) {

@@ -153,6 +153,8 @@ const commands: Readonly<Record<string, string>> = {
   "PATCH /api/backup-targets/:target": "muster backups targets patch <target>",
   "GET /api/backups/:backup": "muster backups show <backup>",
   "GET /api/backups/:backup/archive": "muster backups get <backup>",
+  "GET /api/backups/:backup/files": "muster backups files <backup>",
+  "GET /api/backups/:backup/files/content": "muster backups get <backup>",
   "GET /api/blueprints": "muster blueprints list",
   "POST /api/blueprints/reload": "muster blueprints reload",
   "GET /api/keys": "muster keys list",

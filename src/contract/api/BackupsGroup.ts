@@ -1,6 +1,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Backup, BackupPatch, BackupRequest, BackupState, RestoreRequest } from "../domain/Backup.ts"
+import {
+  Backup,
+  BackupEntry,
+  BackupPatch,
+  BackupRequest,
+  BackupState,
+  RestoreRequest
+} from "../domain/Backup.ts"
 import {
   BackupTargetView,
   CreateBackupTarget,
@@ -8,13 +15,21 @@ import {
   TestBackupTarget,
   TestedBackupTarget
 } from "../domain/BackupTarget.ts"
-import { Conflict, InvalidRequest, NodeFailure, NotFound, Unavailable } from "../domain/errors.ts"
+import {
+  Conflict,
+  InvalidRequest,
+  NodeFailure,
+  NotFound,
+  RangeNotSatisfiable,
+  Unavailable
+} from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { Operation } from "../domain/Operation.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
+import { rangeHeaders, ticket } from "./FilesGroup.ts"
 import { Authorization, ReadableServers } from "./middleware.ts"
 import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
-import { labels, numberBetween, oneOf, text, time } from "./query.ts"
+import { filePath, labels, numberBetween, oneOf, text, time } from "./query.ts"
 import { route } from "./routePolicy.ts"
 
 const server = { server: ServerId.annotate({ description: "The id of the server." }) }
@@ -111,15 +126,36 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
         audited: "backup.delete"
       })
     ),
-    HttpApiEndpoint.get("archive", "/backups/:backup/archive", {
+    HttpApiEndpoint.get("files", "/backups/:backup/files", {
       params: backup,
       query: {
-        ticket: text(
-          "A ticket in place of the `Authorization` header, for browsers. It begins the download within 30 s, and again until 60 s after it broke."
-        )
+        path: filePath("The folder; default `/`."),
+        limit: numberBetween(1, 1000, "At most this many entries; `Link` has the address of the next page."),
+        after: text("Only entries after the one with this name.")
       },
-      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      success: Schema.Array(BackupEntry),
       error: errors
+    }).annotateMerge(route("List a folder of a backup, by name", { right: "backups", longestWait: 120 })),
+    HttpApiEndpoint.get("content", "/backups/:backup/files/content", {
+      params: backup,
+      query: { path: filePath("The file to read."), ticket },
+      headers: rangeHeaders,
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      error: [...errors, RangeNotSatisfiable]
+    }).annotateMerge(
+      route("Download a file of a backup; HEAD returns its size and its tag", {
+        right: "backups",
+        audited: "backup.read",
+        acceptsTicket: true,
+        transfers: true
+      })
+    ),
+    HttpApiEndpoint.get("archive", "/backups/:backup/archive", {
+      params: backup,
+      query: { ticket },
+      headers: rangeHeaders,
+      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      error: [...errors, RangeNotSatisfiable]
     }).annotateMerge(
       route("Download a backup as tar.zst", {
         right: "backups",

@@ -40,11 +40,18 @@ const params = { server: ServerId.annotate({ description: "The id of the server.
 const errors = [NotFound, Conflict, NodeFailure, Unavailable] as const
 const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 
-const ticket = text(
+export const ticket = text(
   "A ticket in place of the `Authorization` header, for browsers. It is for one path, or one list of paths: it begins the download within 30 s, and again until 60 s after it broke."
 )
 
 const header = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
+
+/** The headers of a download. */
+export const rangeHeaders = {
+  range: header("One range of bytes, as `bytes=0-1023`: the response is 206. Several ranges are ignored."),
+  "if-range": header("The range counts only if the file has this tag."),
+  "if-none-match": header("The response is 304 if the file has this tag.")
+}
 
 const many = <S extends Schema.Constraint>(one: S) =>
   Schema.Array(one).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_CHANGES))
@@ -145,13 +152,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
     HttpApiEndpoint.get("read", "/servers/:server/files/content", {
       params,
       query: { path: filePath("The file to read."), ticket },
-      headers: {
-        range: header(
-          "One range of bytes, as `bytes=0-1023`: the response is 206. Several ranges are ignored."
-        ),
-        "if-range": header("The range counts only if the file has this tag."),
-        "if-none-match": header("The response is 304 if the file has this tag.")
-      },
+      headers: rangeHeaders,
       success: bytes,
       error: [...errors, PreconditionFailed, RangeNotSatisfiable]
     }).annotateMerge(

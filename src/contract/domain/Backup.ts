@@ -19,8 +19,10 @@ export type BackupState = typeof BackupState.Type
 export const Consistency = Schema.Literals(["stopped", "crash"])
 export type Consistency = typeof Consistency.Type
 
-/** The figures of a finished backup, as its node reports them. */
-export const BackupFigures = Schema.Struct({
+const Sha256 = Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "SHA-256 in hex" }))
+
+/** The figures of the archive of a finished backup. */
+export const PackedFigures = Schema.Struct({
   /** Regular files, and how many of them changed while they were read. */
   files: NodeCount,
   changed_files: NodeCount,
@@ -28,12 +30,21 @@ export const BackupFigures = Schema.Struct({
   size_bytes: NodeCount,
   stored_bytes: NodeCount,
   /** SHA-256 of the archive, in hex. */
-  sha256: Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "SHA-256 in hex" })),
+  sha256: Sha256,
   consistency: Consistency
+})
+
+export type PackedFigures = typeof PackedFigures.Type
+
+/** The figures of a finished backup, as its node reports them. */
+export const BackupFigures = Schema.Struct({
+  ...PackedFigures.fields,
+  /** SHA-256 of the manifest, in hex: others may write where it is stored (spec 12.6). */
+  manifest_sha256: Sha256
 })
 export type BackupFigures = typeof BackupFigures.Type
 
-const figures = Struct.map(BackupFigures.fields, Schema.optionalKey)
+const figures = Struct.map(PackedFigures.fields, Schema.optionalKey)
 
 /** A backup as callers see it (spec 12.1). */
 export const Backup = Schema.Struct({
@@ -61,6 +72,38 @@ export const Backup = Schema.Struct({
   reason: Schema.optionalKey(NodeText)
 }).annotate({ identifier: "Backup" })
 export type Backup = typeof Backup.Type
+
+/** An entry of a backup, as its index has it. */
+export const PackedEntry = Schema.Struct({
+  /** Comes first in a line of the index. */
+  path: Schema.String,
+  type: Schema.Literals(["file", "folder", "link"]),
+  mode: Schema.Int,
+  /** Seconds since the epoch. */
+  mtime: Schema.Int,
+  /** Of a link. */
+  target: Schema.optionalKey(Schema.String),
+  /** Of a file. `at`: where its contents begin in the tar. */
+  size: Schema.optionalKey(Schema.Int),
+  sha256: Schema.optionalKey(Schema.String),
+  at: Schema.optionalKey(Schema.Int)
+})
+export type PackedEntry = typeof PackedEntry.Type
+
+/** An entry of a folder of a backup, as callers see it. */
+export const BackupEntry = Schema.Struct({
+  name: Schema.String,
+  type: PackedEntry.fields.type,
+  /** Bytes; of a folder 0. */
+  size: Schema.Int,
+  modified_at: TimeText,
+  mode: Schema.String,
+  /** Where a link points to. */
+  target: Schema.optionalKey(Schema.String),
+  /** Of a file. */
+  sha256: Schema.optionalKey(Schema.String)
+}).annotate({ identifier: "BackupEntry" })
+export type BackupEntry = typeof BackupEntry.Type
 
 /** A backup in the database. */
 export const BackupRecord = Schema.Struct({
@@ -102,12 +145,13 @@ export const shownBackup = (record: BackupRecord): Backup => {
     server_name,
     ...same
   } = record
+  const { manifest_sha256: ____, ...shown } = figures ?? {}
   return {
     ...same,
     ...(server_name === null ? {} : { server_name }),
     ...(name === null ? {} : { name }),
     kind: "full",
-    ...figures,
+    ...shown,
     ...(expires_at === null ? {} : { expires_at }),
     ...(finished_at === null ? {} : { finished_at }),
     ...(reason === null ? {} : { reason })
@@ -185,17 +229,19 @@ export const RestoreWork = Schema.Struct({
 })
 export type RestoreWork = typeof RestoreWork.Type
 
-/** Size and SHA-256 of an archive, in hex. */
-const ArchiveFigures = Schema.Struct({
+/** Size and SHA-256 of an archive, in hex, and that of the manifest that describes it. */
+export const ArchiveFigures = Schema.Struct({
   bytes: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
-  sha256: BackupFigures.fields.sha256
+  sha256: Sha256,
+  manifest_sha256: Sha256
 })
 export type ArchiveFigures = typeof ArchiveFigures.Type
 
 /** Returns the figures of the archive of a finished backup, as the node that made it has reported them. */
-export const archiveOf = ({ figures }: BackupRecord): ArchiveFigures => ({
+export const archiveOf = ({ figures }: Pick<BackupRecord, "figures">): ArchiveFigures => ({
   bytes: figures?.stored_bytes ?? 0,
-  sha256: figures?.sha256 ?? ""
+  sha256: figures?.sha256 ?? "",
+  manifest_sha256: figures?.manifest_sha256 ?? ""
 })
 
 /** The task of an operation on a backup, on the node that has or makes it. */

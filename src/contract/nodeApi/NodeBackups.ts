@@ -2,8 +2,9 @@
 import { type Effect, Schema, type Scope, type Stream } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Policy, route } from "../api/routePolicy.ts"
-import { BackupTask, BackupTaskState, RestoredPart } from "../domain/Backup.ts"
+import { ArchiveFigures, BackupTask, BackupTaskState, PackedEntry, RestoredPart } from "../domain/Backup.ts"
 import { TargetAccess, TargetTest } from "../domain/BackupTarget.ts"
+import { FilePath } from "../domain/Files.ts"
 import { OperationId } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
 import { DaemonAuthorization } from "./DaemonAuthorization.ts"
@@ -15,6 +16,41 @@ export interface BackupTaskRequest {
   readonly task: BackupTask
   /** Where the backup is. */
   readonly target: TargetAccess
+}
+
+/** A path of a backup, and the page of what the folder there has; no page with the limit 0. */
+const LookInto = Schema.Struct({
+  path: FilePath,
+  limit: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1000 })),
+  after: Schema.optionalKey(Schema.String)
+})
+export type LookInto = typeof LookInto.Type
+
+/** The entry at a path, if there is one, and entries below it by name. `next`: the name to continue after. */
+const LookedAt = Schema.Struct({
+  entry: Schema.optionalKey(PackedEntry),
+  entries: Schema.Array(PackedEntry),
+  next: Schema.optionalKey(Schema.String)
+})
+export type LookedAt = typeof LookedAt.Type
+
+const ByteCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** A file of a backup as its entry has it, and its bytes `start` to `end`, both included. */
+const ContentsOfBackup = Schema.Struct({
+  at: ByteCount,
+  size: ByteCount,
+  sha256: Schema.String,
+  start: ByteCount,
+  end: ByteCount
+})
+export type ContentsOfBackup = typeof ContentsOfBackup.Type
+
+/** A backup in a target, and the figures that the control plane has of it. */
+export interface StoredBackup {
+  readonly id: string
+  readonly target: TargetAccess
+  readonly archive: ArchiveFigures
 }
 
 /** The backups that a node makes and reads, in its own folder or in another target (spec 12.3, 12.6). */
@@ -35,14 +71,20 @@ export interface NodeBackups {
   /** Removes a backup; idempotent. @error FileRefused 409 a task works on it */
   remove(backup_id: string, target: TargetAccess): Effect.Effect<void, FileError>
   /**
-   * Streams the archive of a backup, in the format `tar.zst`. The stream fails at a part that is not as it was written,
-   * and at the end of an archive with another SHA-256.
+   * Streams the archive of a backup, in the format `tar.zst`, or its bytes `start` to `end`, both included. The stream fails
+   * before the last byte of a part that is not as it was written, and of an archive with another SHA-256.
    * @error FileRefused 404 the node does not have the backup
    */
   archive(
-    backup_id: string,
-    target: TargetAccess,
-    sha256: string
+    backup: StoredBackup,
+    range?: { readonly start: number; readonly end: number }
+  ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
+  /** Returns entries of a backup. @error FileRefused 404 the node does not have the backup */
+  look(backup: StoredBackup, at: LookInto): Effect.Effect<LookedAt, FileError>
+  /** Streams a file of a backup. The stream fails before the last byte of a file with another SHA-256. */
+  contents(
+    backup: StoredBackup,
+    file: ContentsOfBackup
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
   /** Writes, reads and removes an object of a target. */
   test(target: TargetAccess): Effect.Effect<TargetTest, FileError>
@@ -52,6 +94,8 @@ const server = { id: ServerId }
 const backup = { backup: OperationId }
 const payload = Schema.Struct({ operation_id: OperationId, task: BackupTask, target: TargetAccess })
 const inTarget = Schema.Struct({ target: TargetAccess })
+const stored = { target: TargetAccess, archive: ArchiveFigures }
+const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 
 /** The calls of {@link NodeBackups}. An archive is a stream without limit and deadline. */
 export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
@@ -74,9 +118,10 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
         backup_id: OperationId,
         bytes: Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)),
         sha256: Schema.String,
+        manifest_sha256: Schema.String,
         part: Schema.optionalKey(Schema.fromJsonString(RestoredPart))
       },
-      payload: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      payload: bytes,
       error: refusals
     }).annotateMerge(route("Restore an archive while it arrives", { transfers: true })),
     HttpApiEndpoint.post("remove", "/backups/:backup/remove", {
@@ -86,10 +131,25 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
     }).annotateMerge(route("Remove a backup; an unknown id is no error")),
     HttpApiEndpoint.post("archive", "/backups/:backup/archive", {
       params: backup,
-      payload: Schema.Struct({ ...inTarget.fields, sha256: Schema.String }),
-      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
+      payload: Schema.Struct({
+        ...stored,
+        range: Schema.optionalKey(Schema.Struct({ start: ByteCount, end: ByteCount }))
+      }),
+      success: bytes,
       error: refusals
     }).annotateMerge(route("The archive of a backup", { transfers: true })),
+    HttpApiEndpoint.post("look", "/backups/:backup/look", {
+      params: backup,
+      payload: Schema.Struct({ ...stored, at: LookInto }),
+      success: LookedAt,
+      error: refusals
+    }).annotateMerge(route("Entries of a backup", { longestWait: 120 })),
+    HttpApiEndpoint.post("contents", "/backups/:backup/contents", {
+      params: backup,
+      payload: Schema.Struct({ ...stored, file: ContentsOfBackup }),
+      success: bytes,
+      error: refusals
+    }).annotateMerge(route("Bytes of a file of a backup", { transfers: true })),
     HttpApiEndpoint.post("test", "/backups/test", {
       payload: inTarget,
       success: TargetTest,

@@ -20,6 +20,8 @@ import { idBytes } from "../../contract/domain/idBytes.ts"
 import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { NodeBackups, StoredBackup } from "../../contract/nodeApi/NodeBackups.ts"
+import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { currentRestriction } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
@@ -252,13 +254,18 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    const archive = Effect.fn("Backups.archive")(function* (id: string) {
-      const record = yield* finished(id)
-      const access = yield* targets.accessOf(record.target)
-      const node_id = targets.nodeFor(record, access)
-      const { sha256 } = archiveOf(record)
-      const opened = Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.archive(id, access, sha256))
-      return { record, bytes: yield* answeredBy(node_id, opened) }
+    /** Calls the node that reads a finished backup: the one that made it, or any for a bucket while this one is away. */
+    const readOn = Effect.fnUntraced(function* <A, R>(
+      record: BackupRecord,
+      use: (backups: NodeBackups, stored: StoredBackup) => Effect.Effect<A, FileError, R>
+    ) {
+      const target = yield* targets.accessOf(record.target)
+      const node_id = targets.nodeFor(record, target)
+      const stored = { id: record.id, target, archive: archiveOf(record) }
+      return yield* answeredBy(
+        node_id,
+        Effect.flatMap(daemons.of(node_id), ({ backups }) => use(backups, stored))
+      )
     })
 
     const remove = Effect.fn("Backups.remove")(function* (id: string) {
@@ -280,7 +287,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    return { create, find, finished, list, listOf, operationOf, patch, archive, remove, verify }
+    return { create, find, finished, list, listOf, operationOf, patch, readOn, remove, verify }
   })
 }) {
   static readonly layer = Layer.effect(Backups, Backups.make)

@@ -6,17 +6,19 @@ import { shownBackup } from "../../contract/domain/Backup.ts"
 import { TooManyRequests } from "../../contract/domain/errors.ts"
 import { labelCondition } from "../../contract/domain/Labels.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
-import { Tickets } from "../events/Tickets.ts"
-import { attachment, OCTETS } from "../files/ranges.ts"
+import { makeBegins, orRoot, required } from "../files/http.ts"
+import { respondWith } from "../http/conditional.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { respondWithFields } from "../servers/listHttp.ts"
 import { makeBulk } from "../servers/ServerManager.ts"
 import { Backups } from "./Backups.ts"
 import { BackupTargets } from "./BackupTargets.ts"
+import { makeContents } from "./contents.ts"
 import { Restores } from "./Restores.ts"
 
 const PAGE = 20
+const ENTRIES = 1000
 
 interface PageQuery {
   readonly after?: string
@@ -37,7 +39,8 @@ export const BackupsHandlers = handlersOf(
     const backups = yield* Backups
     const restores = yield* Restores
     const bulk = yield* makeBulk
-    const tickets = yield* Tickets
+    const begins = yield* makeBegins
+    const contents = makeContents(backups)
 
     const pageOf = ({ blueprint_id = "", server_id = "", since = "", state = "", ...query }: PageQuery) => ({
       ...pageAfter(query, PAGE),
@@ -82,19 +85,19 @@ export const BackupsHandlers = handlersOf(
         yield* describeAudit({ id: params.backup })
         yield* backups.remove(params.backup)
       }),
-      archive: Effect.fnUntraced(function* ({ params }) {
-        yield* describeAudit({ id: params.backup })
-        yield* tickets.open({
-          content: JSON.stringify(["backup", params.backup]),
-          start: 0,
-          cursor: undefined
-        })
-        const { bytes, record } = yield* backups.archive(params.backup)
-        return HttpServerResponse.stream(bytes, {
-          contentType: OCTETS,
-          ...(record.figures === null ? {} : { contentLength: record.figures.stored_bytes }),
-          headers: { "content-disposition": attachment(`${record.server_id}-${record.id}.tar.zst`) }
-        })
+      files: Effect.fnUntraced(function* ({ params, query, request }) {
+        const at = { path: orRoot(query.path), ...pageAfter(query, ENTRIES) }
+        const { entries, next } = yield* contents.list(params.backup, at)
+        return yield* respondWith(JSON.stringify(entries), linkOf(request.url, next))
+      }),
+      content: Effect.fnUntraced(function* ({ params: { backup }, query, request }) {
+        const path = yield* required(query.path)
+        yield* begins(["backup", backup, path])
+        return yield* contents.read(backup, path, request)
+      }),
+      archive: Effect.fnUntraced(function* ({ params: { backup }, request }) {
+        yield* begins(["backup", backup])
+        return yield* contents.archive(backup, request)
       }),
       verify: Effect.fnUntraced(function* ({ headers: { prefer }, params }) {
         yield* describeAudit({ id: params.backup })

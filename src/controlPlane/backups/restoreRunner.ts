@@ -86,7 +86,8 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
     request: BackupTaskRequest
   ) {
     const from = yield* daemons.of(backup.node_id)
-    const bytes = yield* asked(from.backups.archive(backup.id, request.target, archiveOf(backup).sha256))
+    const stored = { id: backup.id, target: request.target, archive: archiveOf(backup) }
+    const bytes = yield* asked(from.backups.archive(stored))
     yield* asked(to.receive(server.id, request, bytes))
   }, Effect.scoped)
 

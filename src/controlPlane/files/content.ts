@@ -1,20 +1,14 @@
 /** Reads and writes of whole files and of ranges (spec 10.3). */
 import { Effect, Stream } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { HttpServerRespondable, HttpServerResponse } from "effect/http"
+import { HttpServerResponse } from "effect/http"
 import { describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
-import {
-  Conflict,
-  InvalidRequest,
-  PreconditionFailed,
-  RangeNotSatisfiable
-} from "../../contract/domain/errors.ts"
+import { Conflict, InvalidRequest, PreconditionFailed } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { NodeFiles, TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
-import { isKnown } from "../http/conditional.ts"
 import { requirePath } from "../http/rights.ts"
 import { type makeNodeAccess, unasked } from "./nodeAccess.ts"
-import { fileHeaders, OCTETS, rangeOf, sha256Of, tagsOf } from "./ranges.ts"
+import { respondWithBytes, sha256Of, tagsOf } from "./ranges.ts"
 
 type Request = HttpServerRequest.HttpServerRequest
 type NodeAccess = Effect.Success<typeof makeNodeAccess>
@@ -32,14 +26,6 @@ const noFile = (path: string, { entry: { type } }: TaggedEntry) =>
             : "Name a file; GET /api/servers/:server/files lists what exists."
       })
 
-const outside = (size: number, range: string) =>
-  Effect.map(
-    HttpServerRespondable.toResponse(
-      new RangeNotSatisfiable({ detail: `the file has ${size} bytes, and none of ${range.slice(0, 100)}` })
-    ),
-    HttpServerResponse.setHeader("content-range", `bytes */${size}`)
-  )
-
 const failsLate = <E extends { readonly _tag: string }>(id: ServerId, path: string) =>
   Stream.tapError((error: E) =>
     Effect.logWarning(`the download of a file broke: ${error._tag}`).pipe(
@@ -53,31 +39,12 @@ export const makeRead = ({ onContent: on }: NodeAccess) => {
     const tagged = yield* on(id, (files) => files.stat(id, path))
     yield* noFile(path, tagged) ?? Effect.void
     const { entry, etag } = tagged
-    const { headers, method } = request
-    const common = fileHeaders(tagged)
-    if (isKnown(request, etag)) return HttpServerResponse.empty({ status: 304, headers: common })
-    if (method === "HEAD") {
-      return HttpServerResponse.empty({
-        status: 200,
-        headers: { ...common, "content-type": OCTETS, "content-length": String(entry.size) }
-      })
-    }
-    const counts = headers["if-range"] === undefined || headers["if-range"] === etag
-    const range = counts ? rangeOf(headers.range, entry.size) : undefined
-    if (range === "unsatisfiable") return yield* outside(entry.size, headers.range ?? "")
-    if (entry.size === 0)
-      return HttpServerResponse.uint8Array(new Uint8Array(), { contentType: OCTETS, headers: common })
-    const { end, start } = range ?? { start: 0, end: entry.size - 1 }
-    const bytes = yield* on(id, (files) => files.read(id, { path, start, end, etag, isTransient: true }))
-    return HttpServerResponse.stream(bytes.pipe(failsLate(id, path)), {
-      status: range === undefined ? 200 : 206,
-      contentType: OCTETS,
-      contentLength: end - start + 1,
-      headers: {
-        ...common,
-        ...(range === undefined ? {} : { "content-range": `bytes ${start}-${end}/${entry.size}` })
-      }
-    })
+    return yield* respondWithBytes(request, { etag, name: entry.name, size: entry.size }, (range) =>
+      Effect.map(
+        on(id, (files) => files.read(id, { path, ...range, etag, isTransient: true })),
+        failsLate(id, path)
+      )
+    )
   })
 
   return Effect.fn("files.read")(function* (id: ServerId, path: string, request: Request) {

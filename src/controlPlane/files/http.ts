@@ -25,9 +25,16 @@ const missing = (field: string) =>
     hint: `Send the path as ${field}=/plugins/x.jar.`
   })
 
-const required = (path = "") => (path === "" ? Effect.fail(missing("path")) : Effect.succeed(path))
+export const required = (path = "") => (path === "" ? Effect.fail(missing("path")) : Effect.succeed(path))
 
-const orRoot = (path: string | undefined) => (path === undefined || path === "" ? "/" : path)
+export const orRoot = (path: string | undefined) => (path === undefined || path === "" ? "/" : path)
+
+/** Returns a function that begins the download of a ticket, if the caller has one. */
+export const makeBegins = Effect.map(
+  Tickets,
+  (tickets) => (what: ReadonlyArray<string>) =>
+    tickets.open({ content: JSON.stringify(what), start: 0, cursor: undefined })
+)
 
 /** Handlers of the routes of files (spec 10.3). */
 export const FilesHandlers = handlersOf(
@@ -37,17 +44,13 @@ export const FilesHandlers = handlersOf(
     const nodes = yield* makeNodeAccess
     const servers = yield* ServerAccess
     const bulk = yield* makeBulk
-    const tickets = yield* Tickets
+    const begins = yield* makeBegins
     const archive = makeArchive(nodes)
     const unpacking = yield* makeUnpacking(nodes)
     const { change, pack } = yield* makeChanges(nodes)
     const read = makeRead(nodes)
     const write = makeWrite(nodes)
     const { on } = nodes
-
-    /** Begins the download of a ticket, if the caller has one. */
-    const begins = (what: ReadonlyArray<string>) =>
-      tickets.open({ content: JSON.stringify(what), start: 0, cursor: undefined })
 
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ params: { server: id }, query, request }) {

@@ -1,5 +1,8 @@
 /** The heads of requests and responses with the contents of a file (RFC 9110, 6266 and 9530). */
-import type { TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
+import { Effect, type Stream } from "effect"
+import { type HttpServerRequest, HttpServerRespondable, HttpServerResponse } from "effect/http"
+import { RangeNotSatisfiable } from "../../contract/domain/errors.ts"
+import { isKnown } from "../http/conditional.ts"
 
 export const OCTETS = "application/octet-stream"
 
@@ -38,12 +41,59 @@ export const attachment = (name: string): string => {
   return `attachment; filename="${ascii}"; filename*=UTF-8''${encoded}`
 }
 
+/** Bytes with a strong tag, and the name under which browsers store them. */
+interface Tagged {
+  readonly etag: string
+  readonly name: string
+  readonly size: number
+}
+
 /** The headers of a file: no browser shows it, or runs it, on this origin. */
-export const fileHeaders = ({ entry, etag }: TaggedEntry) => ({
+const fileHeaders = ({ etag, name }: Tagged) => ({
   etag,
   "accept-ranges": "bytes",
-  "content-disposition": attachment(entry.name),
+  "content-disposition": attachment(name),
   "content-security-policy": "default-src 'none'; sandbox"
+})
+
+const outside = (size: number, range: string) =>
+  Effect.map(
+    HttpServerRespondable.toResponse(
+      new RangeNotSatisfiable({ detail: `the file has ${size} bytes, and none of ${range.slice(0, 100)}` })
+    ),
+    HttpServerResponse.setHeader("content-range", `bytes */${size}`)
+  )
+
+/** Responds to a download, of all bytes or of a range. `open` returns the bytes. */
+export const respondWithBytes = Effect.fnUntraced(function* <E, E2, R>(
+  { headers, method }: HttpServerRequest.HttpServerRequest,
+  tagged: Tagged,
+  open: (range: ByteRange, isWhole: boolean) => Effect.Effect<Stream.Stream<Uint8Array, E2>, E, R>
+) {
+  const { etag, size } = tagged
+  const common = fileHeaders(tagged)
+  if (isKnown({ headers }, etag)) return HttpServerResponse.empty({ status: 304, headers: common })
+  if (method === "HEAD") {
+    return HttpServerResponse.empty({
+      status: 200,
+      headers: { ...common, "content-type": OCTETS, "content-length": String(size) }
+    })
+  }
+  const counts = headers["if-range"] === undefined || headers["if-range"] === etag
+  const range = counts ? rangeOf(headers.range, size) : undefined
+  if (range === "unsatisfiable") return yield* outside(size, headers.range ?? "")
+  if (size === 0)
+    return HttpServerResponse.uint8Array(new Uint8Array(), { contentType: OCTETS, headers: common })
+  const { end, start } = range ?? { start: 0, end: size - 1 }
+  return HttpServerResponse.stream(yield* open({ start, end }, range === undefined), {
+    status: range === undefined ? 200 : 206,
+    contentType: OCTETS,
+    contentLength: end - start + 1,
+    headers: {
+      ...common,
+      ...(range === undefined ? {} : { "content-range": `bytes ${start}-${end}/${size}` })
+    }
+  })
 })
 
 /** Returns the SHA-256 of a `Content-Digest`, in base64; null: the header has one that cannot be read. */

@@ -99,7 +99,10 @@ export const respondWithStream = (body: Stream.Stream<Uint8Array>, headers: Head
 const versionHeaders = ({ cursor, etag }: Version) => ({ etag, "x-muster-cursor": String(cursor) })
 
 /** Whether the caller has the content of a tag: a weak comparison, and `*` matches all (RFC 9110, section 13.1.2). */
-export const isKnown = ({ headers }: HttpServerRequest.HttpServerRequest, etag: string): boolean => {
+export const isKnown = (
+  { headers }: Pick<HttpServerRequest.HttpServerRequest, "headers">,
+  etag: string
+): boolean => {
   const known = headers["if-none-match"]?.split(",").map(withoutWeak)
   return known?.includes("*") === true || known?.includes(withoutWeak(etag)) === true
 }

@@ -1,7 +1,7 @@
 /** The work of a task that makes a backup (spec 12.2, 12.3). */
 import * as fs from "node:fs/promises"
 import { Effect, Option } from "effect"
-import type { BackupFigures, CreateTask } from "../../contract/domain/Backup.ts"
+import type { BackupFigures, CreateTask, PackedFigures } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
@@ -19,7 +19,7 @@ import type { BackupTarget } from "./target.ts"
 /** Reports bytes: those that are done, and all if they are known. */
 export type OnBytes = (done: number, total?: number) => void
 
-export const explained = <A, E extends AccessError>(use: Effect.Effect<A, E>) =>
+export const explained = <A, E extends AccessError, R>(use: Effect.Effect<A, E, R>) =>
   Effect.mapError(use, toFileError("/"))
 
 /** Returns the bytes of contents for which a restore has room: the disk limit and the base, or else the disk. */
@@ -43,7 +43,10 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
     yield* explained(target.ready)
     const before = yield* explained(readManifest(target, backup_id))
     // The service or the daemon was restarted before the end was known.
-    if (Option.isSome(before)) return before.value.figures
+    if (Option.isSome(before)) {
+      const { figures, manifest_sha256 } = before.value
+      return { ...figures, manifest_sha256 }
+    }
     yield* explained(target.remove(backup_id))
     const created_at = yield* nowText
     const begun = instance.file.get()
@@ -67,8 +70,8 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
     const ended = instance.file.get()
     // A start and a stop in between leave reports, which have later sequences.
     const wasStopped = !isUp(begun.status) && !isUp(ended.status) && begun.sequence === ended.sequence
-    const { archive, counts, index } = packed
-    const figures: BackupFigures = {
+    const { archive, counts, frames, index } = packed
+    const figures: PackedFigures = {
       ...counts,
       stored_bytes: archive.bytes,
       sha256: archive.sha256,
@@ -83,10 +86,10 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
       finished_at: yield* nowText,
       figures,
       parts: archive.parts,
+      frames,
       index: index.parts,
       spec: begun.spec,
       server
     }
-    yield* explained(writeManifest(target, manifest))
-    return figures
+    return { ...figures, manifest_sha256: yield* explained(writeManifest(target, manifest)) }
   })

@@ -9,27 +9,24 @@ import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { waitingFor } from "../../contract/domain/Operation.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
-import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
+import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { taking } from "../access/makeAccess.ts"
-import { conflict, toFileError } from "../access/refused.ts"
+import { conflict } from "../access/refused.ts"
 import { Arrival } from "../archives/source.ts"
-import type { IoError } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { explained, makeCreate, type OnBytes } from "./create.ts"
-import { readManifest } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
 import { cancelRestore, makeRestore } from "./restore.ts"
+import { ABANDONED, makeStored } from "./stored.ts"
 import type { BackupTarget } from "./target.ts"
 import { type BackupFolders, makeTargets, testTarget } from "./targets.ts"
 
 /** Ended tasks whose outcome is in memory; the control plane asks within seconds. */
 const MOST_ENDED = 1_000
-/** Age of the newest part of a backup without a manifest at which its parts are removed, in ms. */
-const ABANDONED = 24 * 60 * 60 * 1000
 
 export interface BackupSettings extends BackupFolders {
   /** Bytes a second that backups read of the files of servers; 0: no limit. */
@@ -57,48 +54,6 @@ const running = (done: number, total = 0): BackupTaskState => ({
 
 const reasonOf = (error: FileError) => cleanText("detail" in error ? error.detail : "the node was lost")
 
-/** Reads and removes backups. */
-const makeStored = (isUsed: (backup_id: string) => boolean) => {
-  const manifestOf = Effect.fnUntraced(function* (target: BackupTarget, id: string) {
-    const manifest = yield* explained(readManifest(target, id))
-    if (Option.isSome(manifest)) return manifest.value
-    return yield* new FileRefused({
-      status: 404,
-      detail: `the target does not have backup ${id}`,
-      hint: "Its objects were moved or removed; delete the backup."
-    })
-  })
-
-  /** @param now the time of the target, in ms since the epoch; default: its newest object, which was written just now */
-  const abandoned = Effect.fnUntraced(
-    function* (target: BackupTarget, now?: number) {
-      const found = yield* target.list
-      const latest = now ?? found.reduce((newest, { at }) => Math.max(newest, at), 0)
-      for (const { at, id } of found) {
-        if (latest - at < ABANDONED || isUsed(id)) continue
-        if (Option.isSome(yield* readManifest(target, id))) continue
-        yield* target.remove(id)
-        yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${id}`)
-      }
-    },
-    Effect.catch(({ message }: IoError) => Effect.logWarning(`parts of backups were not removed: ${message}`))
-  )
-
-  return {
-    manifestOf,
-    /** Removes old parts without a manifest. */
-    abandoned,
-    remove: Effect.fnUntraced(function* (target: BackupTarget, id: string) {
-      if (isUsed(id)) return yield* conflict(`backup ${id}`, "a task works on it", "Wait until it has ended.")
-      yield* explained(target.remove(id))
-    }),
-    archive: Effect.fnUntraced(function* (target: BackupTarget, id: string, sha256: string) {
-      const manifest = yield* manifestOf(target, id)
-      return readArchive(target, manifest, sha256).pipe(Stream.mapError(toFileError("/")))
-    })
-  }
-}
-
 /** Returns the work of each kind of tasks. */
 const makeWork = Effect.fnUntraced(function* (
   { files, settings }: Pick<BackupParts, "files" | "settings">,
@@ -113,16 +68,18 @@ const makeWork = Effect.fnUntraced(function* (
     })
   const create = makeCreate(files, settings.rate)
   const restore = makeRestore(files)
-  const stored = (target: BackupTarget, id: string) =>
-    Effect.map(manifestOf(target, id), ({ parts }) => readParts(target, parts))
+  const stored = (
+    target: BackupTarget,
+    { archive, backup_id }: Extract<BackupTask, { readonly kind: "restore" }>
+  ) => Effect.map(manifestOf(target, backup_id, archive), ({ parts }) => readParts(target, parts))
 
   const verify = Effect.fnUntraced(function* (
     target: BackupTarget,
     { archive, backup_id }: Extract<BackupTask, { readonly kind: "verify" }>,
     onBytes: OnBytes
   ) {
-    const manifest = yield* manifestOf(target, backup_id)
-    const { figures, index, parts } = manifest
+    const manifest = yield* manifestOf(target, backup_id, archive)
+    const { figures, index, manifest_sha256, parts } = manifest
     const total = [...parts, ...index].reduce((sum, { bytes }) => sum + bytes, 0)
     const all = Stream.concat(readArchive(target, manifest, archive.sha256), readParts(target, index))
     let done = 0
@@ -135,7 +92,7 @@ const makeWork = Effect.fnUntraced(function* (
         })
       )
     )
-    return figures
+    return { ...figures, manifest_sha256 }
   })
 
   return (
@@ -152,7 +109,7 @@ const makeWork = Effect.fnUntraced(function* (
         return inTurn(onWait, verify(target, task, onBytes))
       case "restore":
         if (arrival !== undefined) return restore(instance, task, operation_id, { from: arrival, onBytes })
-        return Effect.flatMap(stored(target, task.backup_id), (from) =>
+        return Effect.flatMap(stored(target, task), (from) =>
           restore(instance, task, operation_id, { from, onBytes })
         )
     }
@@ -183,7 +140,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
   const tasks = new Map<string, Task>()
   const isUsed = (backup_id: string) =>
     [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
-  const { abandoned, manifestOf, remove, archive } = makeStored(isUsed)
+  const { abandoned, archive, contents, look, manifestOf, remove } = makeStored(isUsed)
   const workOf = yield* makeWork({ files, settings }, manifestOf)
   const { node, of: targets } = yield* makeTargets(settings)
   const collectOwn = Effect.flatMap(Clock.currentTimeMillis, (now) => abandoned(node, now))
@@ -291,8 +248,14 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     remove: Effect.fn("NodeBackups.remove")(function* (id, access) {
       yield* remove(yield* targets(access), id)
     }),
-    archive: Effect.fn("NodeBackups.archive")(function* (id, access, sha256) {
-      return yield* archive(yield* targets(access), id, sha256)
+    archive: Effect.fn("NodeBackups.archive")(function* (backup, range) {
+      return yield* archive(yield* targets(backup.target), backup, range)
+    }),
+    look: Effect.fn("NodeBackups.look")(function* (backup, at) {
+      return yield* look(yield* targets(backup.target), backup, at)
+    }),
+    contents: Effect.fn("NodeBackups.contents")(function* (backup, file) {
+      return yield* contents(yield* targets(backup.target), backup, file)
     }),
     test: Effect.fn("NodeBackups.test")(function* (access) {
       return yield* testTarget(yield* targets(access))

@@ -9,7 +9,8 @@ import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { AccessError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { IoError, toIoError } from "../disk/fsio.ts"
-import { Chunks } from "./chunks.ts"
+import { Chunks, FRAME } from "./chunks.ts"
+import type { Frame } from "./manifest.ts"
 import { partsWriter, type StoredParts } from "./parts.ts"
 import type { BackupTarget } from "./target.ts"
 import type { Walk } from "./walk.ts"
@@ -22,6 +23,7 @@ export interface Counts {
 
 interface Packed {
   readonly archive: StoredParts
+  readonly frames: ReadonlyArray<Frame>
   readonly index: StoredParts
   readonly counts: Counts
 }
@@ -56,6 +58,9 @@ interface PackOptions extends Pick<PackJob, "exclude" | "most"> {
   /** Bytes of contents a second; 0: no limit. */
   readonly rate: number
 }
+
+/** Frames of which the manifest has the place of one: a file of a backup is read from the one before it. */
+const NOTED_FRAMES = 8
 
 /** Pauses that are shorter than this, in ms, are made with later ones. */
 const SHORTEST_PAUSE = 20
@@ -113,14 +118,26 @@ export const packServer = Effect.fnUntraced(function* (
     messages
   )
   const pace = makePace(rate)
+  const frames: Array<Frame> = []
+  let [made, stored] = [0, 0]
   let read = 0
   for (;;) {
     const message = yield* Queue.take(messages)
     if ("io" in message) return yield* new IoError(message.io)
     if ("refused" in message) return yield* new FileRefused(message.refused)
     if ("counts" in message)
-      return { archive: yield* writers.archive.end, index: yield* writers.index.end, counts: message.counts }
+      return {
+        archive: yield* writers.archive.end,
+        frames,
+        index: yield* writers.index.end,
+        counts: message.counts
+      }
     const { chunk, done, length, to } = message
+    if (to === "archive") {
+      if (made % NOTED_FRAMES === 0) frames.push({ at: made * FRAME, stored })
+      made += 1
+      stored += length
+    }
     yield* writers[to].write(chunks.bytesOf(chunk, length))
     onBytes(done)
     // The thread waits for a free chunk, and reads nothing meanwhile.

@@ -4,6 +4,8 @@ import { fstatSync, readlinkSync, readSync, type Stats } from "node:fs"
 import { parentPort, workerData } from "node:worker_threads"
 import { constants, zstdCompressSync } from "node:zlib"
 import { Effect } from "effect"
+import type { PackedEntry } from "../../contract/domain/Backup.ts"
+import { shownName } from "../../contract/domain/Files.ts"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { unprocessable } from "../access/refused.ts"
@@ -11,7 +13,6 @@ import { type ArchiveEntry, TAR_END, tarHeader, tarPadding } from "../archives/f
 import { type IoError, ioSync } from "../disk/fsio.ts"
 import { PERMISSIONS } from "../disk/safePath.ts"
 import { CHUNK, Chunks, FRAME } from "./chunks.ts"
-import type { IndexEntry } from "./manifest.ts"
 import type { Counts, PackJob, PackMessage } from "./pack.ts"
 import { type Walked, walkServer, withFile } from "./walk.ts"
 
@@ -34,9 +35,15 @@ class Outlet {
   readonly #to: "archive" | "index"
   readonly #buffer = Buffer.allocUnsafe(FRAME)
   #length = 0
+  #flushed = 0
 
   constructor(to: "archive" | "index") {
     this.#to = to
+  }
+
+  /** Bytes that were written. */
+  get written(): number {
+    return this.#flushed + this.#length
   }
 
   /** Has `fill` write up to `most` bytes, and returns their number. */
@@ -55,6 +62,7 @@ class Outlet {
   /** Gives the bytes to the thread that stores them. It waits until there is a free chunk. */
   flush(): void {
     const frame = zstdCompressSync(this.#buffer.subarray(0, this.#length), ZSTD)
+    this.#flushed += this.#length
     this.#length = 0
     const chunk = chunks.take()
     const length = frame.copy(chunks.bytesOf(chunk))
@@ -65,7 +73,7 @@ class Outlet {
 const archive = new Outlet("archive")
 const index = new Outlet("index")
 
-const note = (entry: IndexEntry) => index.write(Buffer.from(`${JSON.stringify(entry)}\n`))
+const note = (entry: PackedEntry) => index.write(Buffer.from(`${JSON.stringify(entry)}\n`))
 
 /** Bytes of contents that take no disk. */
 let holes = 0
@@ -108,11 +116,13 @@ const addFile = (walked: Walked, entry: ArchiveEntry) =>
       ioSync(walked.path, () => {
         const { size } = before
         archive.write(tarHeader({ ...entry, kind: "file", size }))
+        const at = archive.written
         const { isWhole, sha256 } = writeContents(fd, size)
         const after = fstatSync(fd)
         if (!isWhole || after.size !== size || after.mtimeMs !== before.mtimeMs) onChanged()
         counts.files += 1
-        note({ path: walked.path, type: "file", size, sha256 })
+        const { mode, mtime } = entry
+        note({ path: walked.path, type: "file", mode, mtime, size, sha256, at })
       })
     )
   )
@@ -128,16 +138,17 @@ const add = (walked: Walked): Effect.Effect<void, FileRefused | IoError> => {
     target: Buffer.alloc(0)
   }
   if (stats.isFile()) return addFile(walked, entry)
+  const { mode, mtime } = entry
   return ioSync(path, () => {
     if (stats.isDirectory()) {
       archive.write(tarHeader(entry))
-      note({ path, type: "folder" })
+      note({ path, type: "folder", mode, mtime })
     }
     // Pipes, sockets and devices have no contents; their users make them again.
     if (!stats.isSymbolicLink()) return
     const target = readlinkSync(real, { encoding: "buffer" })
     archive.write(tarHeader({ ...entry, kind: "link", target }))
-    note({ path, type: "link" })
+    note({ path, type: "link", mode, mtime, target: shownName(target) })
   })
 }
 

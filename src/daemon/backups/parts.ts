@@ -75,16 +75,86 @@ export const partsWriter = Effect.fnUntraced(function* (
   }
 })
 
-const differs = (key: string, why: string) =>
+export const differs = (key: string, why: string) =>
   new IoError({ code: "DAMAGED", message: `${key} is damaged: ${why}` })
 
-/** Returns the bytes of a part. The stream fails at its end if they are not those that were written. */
-const readPart = (target: BackupTarget, { bytes, key, sha256 }: Part): Stream.Stream<Uint8Array, IoError> =>
+/** Passes on a stream, and runs a check at its end. The last bytes wait for it: nobody takes a damaged stream for a whole one. */
+export const endChecked = <E, E2>(
+  stream: Stream.Stream<Uint8Array, E>,
+  check: Effect.Effect<void, E2>
+): Stream.Stream<Uint8Array, E | E2> =>
+  Stream.suspend(() => {
+    let last: Uint8Array | undefined
+    const before = Stream.map(stream, (chunk) => {
+      const held = last
+      last = chunk
+      return held
+    })
+    const rest = Effect.map(check, () => (last === undefined ? Stream.empty : Stream.make(last)))
+    return Stream.concat(
+      Stream.filter(before, (chunk) => chunk !== undefined),
+      Stream.unwrap(rest)
+    )
+  })
+
+/** Returns the bytes of a stream from `start` to before `end`, and reads all others, too. */
+export const between = <E>(
+  stream: Stream.Stream<Uint8Array, E>,
+  start: number,
+  end: number
+): Stream.Stream<Uint8Array, E> =>
+  Stream.suspend(() => {
+    let at = 0
+    return Stream.filter(
+      Stream.map(stream, (chunk) => {
+        const piece = chunk.subarray(Math.max(0, start - at), Math.max(0, end - at))
+        at += chunk.length
+        return piece
+      }),
+      ({ length }) => length > 0
+    )
+  })
+
+/** As {@link between}, and reads nothing after `end`. */
+export const until = <E>(
+  stream: Stream.Stream<Uint8Array, E>,
+  start: number,
+  end: number
+): Stream.Stream<Uint8Array, E> =>
+  Stream.suspend(() => {
+    let at = 0
+    const counted = Stream.map(stream, (chunk) => {
+      at += chunk.length
+      return { chunk, isLast: at >= end }
+    })
+    const read = Stream.takeUntil(counted, ({ isLast }) => isLast)
+    return between(
+      Stream.map(read, ({ chunk }) => chunk),
+      start,
+      end
+    )
+  })
+
+/** Reads an object of a backup from a byte on. */
+const readObject = (target: BackupTarget, key: string, start = 0) =>
+  Stream.mapError(target.read(key, start), (error) =>
+    error.code === "ENOENT" ? differs(key, "it is missing") : error
+  )
+
+/**
+ * Returns the bytes of a part, or those from `start` to before `end`. The stream fails before the last of them if the
+ * part is not as it was written.
+ */
+const readPart = (
+  target: BackupTarget,
+  { bytes, key, sha256 }: Part,
+  start = 0,
+  end = bytes
+): Stream.Stream<Uint8Array, IoError> =>
   Stream.suspend(() => {
     const hash = createHash("sha256")
     let read = 0
-    const contents = target.read(key).pipe(
-      Stream.mapError((error) => (error.code === "ENOENT" ? differs(key, "it is missing") : error)),
+    const contents = readObject(target, key).pipe(
       Stream.tap((chunk) =>
         Effect.suspend(() => {
           read += chunk.length
@@ -97,15 +167,48 @@ const readPart = (target: BackupTarget, { bytes, key, sha256 }: Part): Stream.St
       if (read !== bytes) return Effect.fail(differs(key, `it has ${read} of ${bytes} bytes`))
       return hash.digest("hex") === sha256 ? Effect.void : Effect.fail(differs(key, "its SHA-256 is another"))
     })
-    return Stream.concat(contents, Stream.drain(Stream.fromEffect(checked)))
+    return endChecked(between(contents, start, end), checked)
   })
 
-/** Returns the bytes of all parts. @error IoError a part is missing or damaged */
+/** Returns the parts with the bytes that each has before it. */
+const placed = (parts: ReadonlyArray<Part>) => {
+  let at = 0
+  return parts.map((part) => {
+    const before = at
+    at += part.bytes
+    return { part, before, after: at }
+  })
+}
+
+/** Returns the bytes of all parts, or those from `start` on. @error IoError a part is missing or damaged */
 export const readParts = (
   target: BackupTarget,
-  parts: ReadonlyArray<Part>
+  parts: ReadonlyArray<Part>,
+  start = 0,
+  end = Number.POSITIVE_INFINITY
 ): Stream.Stream<Uint8Array, IoError> =>
-  Stream.flatMap(Stream.fromIterable(parts), (part) => readPart(target, part))
+  Stream.flatMap(
+    Stream.fromIterable(placed(parts).filter(({ after, before }) => after > start && before < end)),
+    ({ before, part }) =>
+      readPart(target, part, Math.max(0, start - before), Math.min(part.bytes, end - before))
+  )
+
+/** Returns the bytes of parts from `start` on. The first of them is not read whole, nor compared with its digest. */
+export const seekParts = (
+  target: BackupTarget,
+  parts: ReadonlyArray<Part>,
+  start: number
+): Stream.Stream<Uint8Array, IoError> => {
+  const [first, ...others] = placed(parts).filter(({ after }) => after > start)
+  if (first === undefined) return Stream.empty
+  return Stream.concat(
+    readObject(target, first.part.key, start - first.before),
+    readParts(
+      target,
+      others.map(({ part }) => part)
+    )
+  )
+}
 
 /**
  * Returns the archive of a backup. The stream fails at its end if the archive is another than the control plane knows:
@@ -124,5 +227,5 @@ export const readArchive = (
         ? Effect.void
         : Effect.fail(differs(`the archive of backup ${id}`, "its SHA-256 is another"))
     )
-    return Stream.concat(noted, Stream.drain(Stream.fromEffect(checked)))
+    return endChecked(noted, checked)
   })

@@ -245,7 +245,7 @@ export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupT
           )
         }
       }),
-    read: (key) => readFrom(key, 0, TIMES),
+    read: (key, start = 0) => readFrom(key, start, TIMES),
     has: (key) =>
       ask(`look at ${key} of`, { method: "HEAD", key: `${below}${key}` }).pipe(
         Effect.as(true),

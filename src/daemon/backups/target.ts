@@ -24,8 +24,8 @@ export interface BackupTarget {
   /** Makes what the first object needs. */
   readonly ready: Effect.Effect<void, IoError>
   readonly put: (key: string) => Effect.Effect<ObjectWriter, IoError, Scope.Scope>
-  /** @error IoError with the code ENOENT if there is no such object */
-  readonly read: (key: string) => Stream.Stream<Uint8Array, IoError>
+  /** Reads an object from a byte on. @error IoError with the code ENOENT if there is no such object */
+  readonly read: (key: string, start?: number) => Stream.Stream<Uint8Array, IoError>
   /** Returns the ids of backups with objects, and when the newest object of each was written, in ms since the epoch. */
   readonly list: Effect.Effect<ReadonlyArray<{ readonly id: string; readonly at: number }>, IoError>
   readonly has: (key: string) => Effect.Effect<boolean, IoError>
@@ -160,7 +160,7 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
     }
   })
 
-  const read = Effect.fnUntraced(function* (key: string) {
+  const read = Effect.fnUntraced(function* (key: string, start: number) {
     const folder = yield* opened(dirname(key), false)
     if (Option.isNone(folder)) return Stream.fail(missing(key))
     const file = yield* openFileIn(key, folder.value, basename(key)).pipe(
@@ -169,7 +169,7 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
     if (Option.isNone(file)) return Stream.fail(missing(key))
     const handle = file.value
     return NodeStream.fromReadable<Uint8Array, IoError>({
-      evaluate: () => handle.createReadStream({ highWaterMark: CHUNK, autoClose: false, start: 0 }),
+      evaluate: () => handle.createReadStream({ highWaterMark: CHUNK, autoClose: false, start }),
       onError: (cause) => toIoError(`read ${key}`, cause)
     })
   })
@@ -189,7 +189,7 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
     partBytes: PART_BYTES,
     ready: Effect.scoped(Effect.asVoid(open(true))),
     put,
-    read: (key) => Stream.unwrap(read(key)),
+    read: (key, start = 0) => Stream.unwrap(read(key, start)),
     list: Effect.gen(function* () {
       const root = yield* open(false)
       if (Option.isNone(root)) return []

@@ -4,6 +4,8 @@ const actions: Readonly<Record<string, string>> = {
   "GET /api/backups": "the page Backups",
   "GET /api/backups/:backup": "the tab Backups of its server",
   "GET /api/backups/:backup/archive": "Download, in the tab Backups",
+  "GET /api/backups/:backup/files": "Browse, in the menu of the backup",
+  "GET /api/backups/:backup/files/content": "Browse, in the menu of the backup",
   "GET /api/nodes": "the page Nodes",
   "GET /api/nodes/:node": "the page Nodes",
   "PATCH /api/nodes/:node/drained": "End the drain, on the page Nodes",

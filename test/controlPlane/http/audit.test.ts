@@ -56,7 +56,14 @@ layer(service(), options)("the audit log", (it) => {
           }
         })
         // The lines of an open console are commands, and reads of contents are audited.
-        const reading = ["servers.console", "files.read", "files.archive", "files.search", "backups.archive"]
+        const reading = [
+          "servers.console",
+          "files.read",
+          "files.archive",
+          "files.search",
+          "backups.content",
+          "backups.archive"
+        ]
         // An unfinished upload is no file yet.
         const wanted = [...writing.filter((name) => name !== "uploads.end"), ...reading]
         assert.sameMembers(

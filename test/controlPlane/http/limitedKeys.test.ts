@@ -101,6 +101,8 @@ const inputs: Readonly<
   "backups.get": () => ({ status: 404 }),
   "backups.patch": () => ({ status: 404, body: { name: "b" } }),
   "backups.remove": () => ({ status: 404 }),
+  "backups.files": () => ({ status: 404 }),
+  "backups.content": () => ({ status: 404, query: "?path=/a" }),
   "backups.archive": () => ({ status: 404 }),
   "backups.verify": () => ({ status: 404 }),
   "backups.restore": () => ({ status: 404, body: { backup_id: "none" } }),

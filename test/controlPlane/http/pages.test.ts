@@ -420,6 +420,8 @@ layer(service(noNode), options)("pages", (it) => {
           "GET /api/backups",
           "GET /api/backups/{backup}",
           "GET /api/backups/{backup}/archive",
+          "GET /api/backups/{backup}/files",
+          "GET /api/backups/{backup}/files/content",
           "GET /api/blueprints",
           "GET /api/blueprints/{blueprint}",
           "GET /api/crashes",

@@ -166,6 +166,7 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "backups.listOf": [{}],
   "backups.list": [{}, { query: "?limit=1&state=done" }],
   "backups.get": [{}],
+  "backups.files": [{}, { query: "?path=/&limit=1" }],
   "backups.patch": [{ body: { pinned: true, expires_in: 3600 } }],
   "backups.verify": [{}],
   // The server of the test runs; `restore.test.ts` restores one.

@@ -18,7 +18,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
-import { downloaded, folderOf, here, made, newId, restoreOf, worked } from "./scene.ts"
+import { downloaded, folderOf, here, made, newId, restoreOf, storedOf, worked } from "./scene.ts"
 
 /** What differs between two folders, but for the volumes of the server. */
 const differencesOf = (one: string, other: string) => {
@@ -92,7 +92,7 @@ for (const [name, place] of Object.entries(places)) {
         spoil(folder)
         const archive = Buffer.concat(
           yield* Effect.scoped(
-            Effect.flatMap(backups.archive(backup_id, here, figures?.sha256 ?? ""), Stream.runCollect)
+            Effect.flatMap(backups.archive(storedOf(backup_id, figures)), Stream.runCollect)
           )
         )
         const request = { operation_id: newId(), task: restoreOf(backup_id, figures, true), target: here }

@@ -49,7 +49,7 @@ describe.skipIf(!s3.run)(`spec 12.6: targets on an S3 server${s3.note}`, () => {
         yield* another.daemon.backups.remove(backup_id, access)
         assert.deepStrictEqual(yield* keys, ["muster/one/zoo/readme.txt"])
         assert.strictEqual(
-          yield* refusalOf(readOf(scene, backup_id, "", access)),
+          yield* refusalOf(readOf(scene, backup_id, figures, access)),
           `404 the target does not have backup ${backup_id}`
         )
       })

@@ -5,7 +5,12 @@ import { createWriteStream, existsSync, mkdirSync, readdirSync, readFileSync } f
 import { join } from "node:path"
 import { zstdDecompressSync } from "node:zlib"
 import { Effect, Stream } from "effect"
-import type { BackupFigures, BackupTask, RestoredPart } from "../../../src/contract/domain/Backup.ts"
+import {
+  archiveOf,
+  type BackupFigures,
+  type BackupTask,
+  type RestoredPart
+} from "../../../src/contract/domain/Backup.ts"
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
 import { serverId } from "../../../src/contract/domain/Id.ts"
 import { idBytes } from "../../../src/contract/domain/idBytes.ts"
@@ -17,6 +22,13 @@ import type { filesOf } from "../access/scene.ts"
 export const here: TargetAccess = { type: "node" }
 
 export const newId = () => serverId(idBytes(16))
+
+/** A backup as the control plane knows it. */
+export const storedOf = (id: string, figures: BackupFigures | undefined, target: TargetAccess = here) => ({
+  id,
+  target,
+  archive: archiveOf({ figures: figures ?? null })
+})
 
 type Scene = Effect.Success<ReturnType<typeof filesOf>>
 
@@ -52,9 +64,9 @@ export const made = Effect.fnUntraced(function* (
 export const readOf = (
   { backups }: Pick<Scene, "backups">,
   backup_id: string,
-  sha256 = "",
+  figures?: BackupFigures,
   target: TargetAccess = here
-) => Effect.scoped(Effect.flatMap(backups.archive(backup_id, target, sha256), Stream.runDrain))
+) => Effect.scoped(Effect.flatMap(backups.archive(storedOf(backup_id, figures, target)), Stream.runDrain))
 
 export const folderOf = ({ node }: Scene, backup_id: string) => join(node.dataDir, "backups", backup_id)
 
@@ -85,7 +97,7 @@ export const downloaded = Effect.fnUntraced(function* (
   const hash = createHash("sha256")
   const file = createWriteStream(path)
   yield* Effect.scoped(
-    Effect.flatMap(backups.archive(backup_id, target, figures?.sha256 ?? ""), (bytes) =>
+    Effect.flatMap(backups.archive(storedOf(backup_id, figures, target)), (bytes) =>
       Stream.runForEach(bytes, (chunk) =>
         Effect.sync(() => {
           hash.update(chunk)
@@ -109,7 +121,7 @@ export const objectsOf = ({ node }: Scene) => {
 export const verifyOf = (backup_id: string, figures: BackupFigures | undefined): BackupTask => ({
   kind: "verify",
   backup_id,
-  archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" }
+  archive: archiveOf({ figures: figures ?? null })
 })
 
 /** The restore of a backup; `arrives`: from another node. */
@@ -121,7 +133,7 @@ export const restoreOf = (
 ): BackupTask => ({
   kind: "restore",
   backup_id,
-  archive: { bytes: figures?.stored_bytes ?? 0, sha256: figures?.sha256 ?? "" },
+  archive: archiveOf({ figures: figures ?? null }),
   arrives,
   ...(part === undefined ? {} : { part })
 })

@@ -33,6 +33,8 @@ const END_MILLIS = 120_000
 /** Copies and deletions of trees. */
 const CHANGES = Duration.minutes(10)
 const SEARCH = Duration.seconds(30)
+/** An index of a backup that comes from a bucket. */
+const LOOK = Duration.minutes(2)
 
 type Refusal =
   | Forbidden
@@ -167,10 +169,25 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
     cancel: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.cancel({ params: { id }, payload })),
     remove: (backup, target) =>
       ask(true, ({ nodeBackups }) => nodeBackups.remove({ params: { backup }, payload: { target } })),
-    archive: (backup, target, sha256) =>
+    archive: ({ id: backup, ...stored }, range) =>
       Effect.map(
         ask(true, ({ nodeBackups }) =>
-          nodeBackups.archive({ params: { backup }, payload: { target, sha256 } })
+          nodeBackups.archive({
+            params: { backup },
+            payload: { ...stored, ...(range === undefined ? {} : { range }) }
+          })
+        ),
+        received
+      ),
+    look: ({ id: backup, ...stored }, at) =>
+      ask(true, ({ nodeBackups }) => nodeBackups.look({ params: { backup }, payload: { ...stored, at } }), {
+        largest: LARGEST_LIST,
+        deadline: LOOK
+      }),
+    contents: ({ id: backup, ...stored }, file) =>
+      Effect.map(
+        ask(true, ({ nodeBackups }) =>
+          nodeBackups.contents({ params: { backup }, payload: { ...stored, file } })
         ),
         received
       ),

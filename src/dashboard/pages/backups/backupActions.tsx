@@ -11,6 +11,7 @@ import type { MenuItem } from "../../parts/Menu.tsx"
 import { failed, tell } from "../../state/notices.ts"
 import { ended, tellOperation } from "../../state/operations.ts"
 import { storeAddress } from "../files/download.ts"
+import { browse } from "./browseDialog.tsx"
 
 /** The name of a backup for people; one without a name has its time. */
 export const titleOf = ({ created_at, name }: Backup): string => name ?? dateTime(created_at)
@@ -66,6 +67,7 @@ export const itemsOf = (backup: Backup, onChanged: () => void): ReadonlyArray<Me
   const lacks = whyNot("backups")
   const title = titleOf(backup)
   return [
+    { text: "Browse…", whyNot: whyNoDownload(backup), onChoose: () => browse(backup, title) },
     {
       text: backup.pinned ? "Unpin" : "Pin",
       whyNot: lacks,

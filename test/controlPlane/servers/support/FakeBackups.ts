@@ -52,6 +52,9 @@ const failedAs = (reason: string) => stateOf("failed", { reason })
 
 const keyOf = ({ operation_id, task }: BackupTaskRequest) => `${operation_id}/${task.kind}`
 
+/** Its backups are one text, without files. */
+const notRead = new FileRefused({ status: 409, detail: "the backup has no files", hint: "Download it." })
+
 const notStored = (id: string) =>
   new FileRefused({ status: 404, detail: `the target does not have backup ${id}`, hint: "Delete it." })
 
@@ -148,7 +151,7 @@ export class FakeBackups {
   #figures(text: string) {
     return {
       ...{ files: 1, changed_files: 0, size_bytes: text.length, stored_bytes: text.length },
-      ...{ sha256: digestOf(text), consistency: "crash" as const }
+      ...{ sha256: digestOf(text), manifest_sha256: digestOf(text), consistency: "crash" as const }
     }
   }
 
@@ -228,7 +231,7 @@ export class FakeBackups {
           return undefined
         })
       ),
-    archive: (backup_id) =>
+    archive: ({ id: backup_id }) =>
       Effect.map(
         refused(
           this.#host.call("backups.archive", backup_id, () => {
@@ -238,6 +241,8 @@ export class FakeBackups {
         ),
         (text) => Stream.make(new TextEncoder().encode(text))
       ),
+    look: () => Effect.fail(notRead),
+    contents: () => Effect.fail(notRead),
     test: () => Effect.succeed({ ok: true })
   }
 }

@@ -1,0 +1,143 @@
+/** The entries of a backup, and single files of it, without its whole archive (spec 12.9). */
+import { createHash } from "node:crypto"
+import { Cause, Effect, Option, Schema, Stream } from "effect"
+import { PackedEntry } from "../../contract/domain/Backup.ts"
+import { nameBytes } from "../../contract/domain/Files.ts"
+import type { ContentsOfBackup, LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
+import type { ArchiveError } from "../archives/member.ts"
+import { decompressed } from "../archives/source.ts"
+import type { Manifest } from "./manifest.ts"
+import { between, differs, endChecked, readParts, seekParts, until } from "./parts.ts"
+import type { BackupTarget } from "./target.ts"
+
+/** A path of 4,094 bytes, each as an escape of JSON, and as the target of a link. */
+const LONGEST_LINE = 128 * 1024
+const NEWLINE = 0x0a
+/** Entries in memory beside those of the page, before they are sorted. */
+const SLACK = 2000
+
+type Bytes = Stream.Stream<Uint8Array, ArchiveError>
+
+/** Returns the lines of an index, some at a time. */
+export const linesOf = (index: Bytes): Stream.Stream<ReadonlyArray<string>, ArchiveError> =>
+  Stream.suspend(() => {
+    let rest: Buffer = Buffer.alloc(0)
+    return Stream.mapEffect(decompressed("tar.zst", index), (chunk) => {
+      const bytes = rest.length === 0 ? Buffer.from(chunk) : Buffer.concat([rest, chunk])
+      const end = bytes.lastIndexOf(NEWLINE)
+      rest = bytes.subarray(end + 1)
+      if (rest.length > LONGEST_LINE)
+        return Effect.fail(differs("the index of the backup", "a line is too long"))
+      return Effect.succeed(end < 1 ? [] : bytes.toString("utf8", 0, end).split("\n"))
+    })
+  })
+
+const decode = Schema.decodeUnknownOption(Schema.fromJsonString(PackedEntry))
+
+/** Reads a line of an index. */
+export const entryOf = (line: string) =>
+  Option.match(decode(line), {
+    onNone: () => Effect.fail(differs("the index of the backup", "a line cannot be read")),
+    onSome: Effect.succeed
+  })
+
+/** Returns the name of an entry with one character for each byte: texts have the order of bytes. */
+const keyOf = ({ path }: PackedEntry) =>
+  Buffer.from(nameBytes(path.slice(path.lastIndexOf("/") + 1))).toString("latin1")
+
+/** The first entries after a name, in the order of their bytes. Only these are kept in memory. */
+const makePage = (after: string | undefined, most: number) => {
+  const first = after === undefined ? undefined : Buffer.from(nameBytes(after)).toString("latin1")
+  let found: Array<{ readonly key: string; readonly entry: PackedEntry }> = []
+  const sort = () => {
+    found.sort((a, b) => (a.key < b.key ? -1 : 1))
+    found = found.slice(0, most)
+  }
+  return {
+    add: (entry: PackedEntry) => {
+      const key = keyOf(entry)
+      if (first !== undefined && key <= first) return
+      found.push({ key, entry })
+      if (found.length >= most + SLACK) sort()
+    },
+    get entries() {
+      sort()
+      return found.map(({ entry }) => entry)
+    }
+  }
+}
+
+const lastName = ({ path }: PackedEntry) => path.slice(path.lastIndexOf("/") + 1)
+
+/** Returns the entry at a path, and a page of what a folder has. It reads the whole index, and so compares its digests. */
+export const lookInto = Effect.fnUntraced(function* (
+  target: BackupTarget,
+  { index }: Pick<Manifest, "index">,
+  { after, limit, path }: LookInto
+): Effect.fn.Return<LookedAt, ArchiveError> {
+  // Each line begins with its path, and JSON does not escape slashes.
+  const text = `{"path":${JSON.stringify(path)}`
+  const own = `${text},`
+  const below = path === "/" ? text.slice(0, -1) : `${text.slice(0, -1)}/`
+  const page = makePage(after, limit + 1)
+  let entry: PackedEntry | undefined
+  const isChild = (line: string) => {
+    const slash = line.indexOf("/", below.length)
+    return slash === -1 || slash > line.indexOf('","type":', below.length)
+  }
+  const use = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
+    for (const line of lines) {
+      if (line.startsWith(own)) entry = yield* entryOf(line)
+      else if (limit > 0 && line.startsWith(below) && isChild(line)) page.add(yield* entryOf(line))
+    }
+  })
+  yield* Stream.runForEach(linesOf(readParts(target, index)), use)
+  const found = page.entries
+  const entries = found.slice(0, limit)
+  const last = found.length > limit ? entries.at(-1) : undefined
+  return {
+    entries,
+    ...(entry === undefined ? {} : { entry }),
+    ...(last === undefined ? {} : { next: lastName(last) })
+  }
+})
+
+/** Reads the first bytes of a stream: a failure before them is one of the effect. */
+const begun = Effect.fnUntraced(function* (bytes: Bytes) {
+  const pull = yield* Stream.toPull(bytes)
+  const first = yield* Effect.catchIf(Effect.asSome(pull), Cause.isDone, () => Effect.succeedNone)
+  return Option.match(first, {
+    onNone: () => Stream.empty,
+    onSome: (chunks) => Stream.concat(Stream.fromIterable(chunks), Stream.fromPull(Effect.succeed(pull)))
+  })
+})
+
+/**
+ * Returns bytes of a file of a backup, from a frame near its beginning. The file is read whole, and compared with its
+ * digest before its last byte is passed on.
+ */
+export const contentsOf = (
+  target: BackupTarget,
+  { frames, id, parts }: Pick<Manifest, "frames" | "id" | "parts">,
+  { at, end, sha256, size, start }: ContentsOfBackup
+) => {
+  const frame = frames.findLast((one) => one.at <= at) ?? { at: 0, stored: 0 }
+  const bytes = Stream.suspend(() => {
+    const hash = createHash("sha256")
+    let read = 0
+    const tar = decompressed("tar.zst", seekParts(target, parts, frame.stored))
+    const whole = Stream.tap(until(tar, at - frame.at, at - frame.at + size), (chunk) =>
+      Effect.sync(() => {
+        read += chunk.length
+        hash.update(chunk)
+      })
+    )
+    const check = Effect.suspend(() =>
+      read === size && hash.digest("hex") === sha256
+        ? Effect.void
+        : Effect.fail(differs(`a file of backup ${id}`, "its SHA-256 is another"))
+    )
+    return endChecked(between(whole, start, end + 1), check)
+  })
+  return begun(bytes)
+}

@@ -1,0 +1,79 @@
+import { Effect, Option, Stream } from "effect"
+import type { ArchiveFigures } from "../../contract/domain/Backup.ts"
+import type { ContentsOfBackup, LookInto, StoredBackup } from "../../contract/nodeApi/NodeBackups.ts"
+import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
+import { conflict, toFileError } from "../access/refused.ts"
+import type { IoError } from "../disk/fsio.ts"
+import { contentsOf, lookInto } from "./browse.ts"
+import { explained } from "./create.ts"
+import { readManifest } from "./manifest.ts"
+import { readArchive, readParts } from "./parts.ts"
+import type { BackupTarget } from "./target.ts"
+
+/** Age of the newest part of a backup without a manifest at which its parts are removed, in ms. */
+export const ABANDONED = 24 * 60 * 60 * 1000
+
+/** Reads and removes backups. */
+export const makeStored = (isUsed: (backup_id: string) => boolean) => {
+  const manifestOf = Effect.fnUntraced(function* (
+    target: BackupTarget,
+    id: string,
+    { manifest_sha256 }: ArchiveFigures
+  ) {
+    const manifest = yield* explained(readManifest(target, id, manifest_sha256))
+    if (Option.isSome(manifest)) return manifest.value
+    return yield* new FileRefused({
+      status: 404,
+      detail: `the target does not have backup ${id}`,
+      hint: "Its objects were moved or removed; delete the backup."
+    })
+  })
+
+  /** @param now the time of the target, in ms since the epoch; default: its newest object, which was written just now */
+  const abandoned = Effect.fnUntraced(
+    function* (target: BackupTarget, now?: number) {
+      const found = yield* target.list
+      const latest = now ?? found.reduce((newest, { at }) => Math.max(newest, at), 0)
+      for (const { at, id } of found) {
+        if (latest - at < ABANDONED || isUsed(id)) continue
+        if (Option.isSome(yield* readManifest(target, id))) continue
+        yield* target.remove(id)
+        yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${id}`)
+      }
+    },
+    Effect.catch(({ message }: IoError) => Effect.logWarning(`parts of backups were not removed: ${message}`))
+  )
+
+  return {
+    manifestOf,
+    /** Removes old parts without a manifest. */
+    abandoned,
+    remove: Effect.fnUntraced(function* (target: BackupTarget, id: string) {
+      if (isUsed(id)) return yield* conflict(`backup ${id}`, "a task works on it", "Wait until it has ended.")
+      yield* explained(target.remove(id))
+    }),
+    archive: Effect.fnUntraced(function* (
+      target: BackupTarget,
+      { archive, id }: StoredBackup,
+      range: { readonly start: number; readonly end: number } | undefined
+    ) {
+      const manifest = yield* manifestOf(target, id, archive)
+      const bytes =
+        range === undefined
+          ? readArchive(target, manifest, archive.sha256)
+          : readParts(target, manifest.parts, range.start, range.end + 1)
+      return Stream.mapError(bytes, toFileError("/"))
+    }),
+    look: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup, at: LookInto) {
+      return yield* explained(lookInto(target, yield* manifestOf(target, id, archive), at))
+    }),
+    contents: Effect.fnUntraced(function* (
+      target: BackupTarget,
+      { archive, id }: StoredBackup,
+      file: ContentsOfBackup
+    ) {
+      const bytes = yield* explained(contentsOf(target, yield* manifestOf(target, id, archive), file))
+      return Stream.mapError(bytes, toFileError("/"))
+    })
+  }
+}
