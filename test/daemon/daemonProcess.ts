@@ -25,7 +25,7 @@ const forget = (id: ServerId) =>
 
 /**
  * Executes `create <options as JSON>`, `remove <id>`, `command <id> <line>`, `forget <id>`, `power <id> <action> <seconds>`,
- * `begin` and `cancel <id> <operation> <task as JSON>`; prints `ok` or `error ...`.
+ * `begin`, `cancel` and `backup <id> <operation> <task as JSON>`; prints `ok` or `error ...`.
  */
 const execute = (node: NodeDaemon["Service"], line: string) => {
   const [what, named = "", action = "start", seconds = "30"] = line.split(" ")
@@ -45,13 +45,15 @@ const execute = (node: NodeDaemon["Service"], line: string) => {
             ? node.daemon.files.begin(id, task())
             : what === "cancel"
               ? node.daemon.files.cancel(id, task())
-              : what === "forget"
-                ? forget(id)
-                : node.daemon.power(
-                    id,
-                    action === "start" || action === "stop" || action === "pause" ? action : "kill",
-                    Number(seconds)
-                  )
+              : what === "backup"
+                ? node.daemon.backups.work(id, { ...task(), target: { type: "node" } })
+                : what === "forget"
+                  ? forget(id)
+                  : node.daemon.power(
+                      id,
+                      action === "start" || action === "stop" || action === "pause" ? action : "kill",
+                      Number(seconds)
+                    )
   return call.pipe(
     Effect.andThen(Effect.sync(() => process.stdout.write("ok\n"))),
     Effect.catch((error) => Effect.sync(() => process.stdout.write(`error ${JSON.stringify(error)}\n`)))

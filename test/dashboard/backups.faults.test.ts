@@ -100,6 +100,33 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
     )
 
     it.effect(
+      "spec 12.10: the dialog of a server that is up says what happens while its files are read",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const server = yield* running(api, "kept", { name: "arena" })
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${server}#backups`, {
+            width: 390
+          })
+          const { page } = opened
+          yield* step(() => page.getByRole("button", { name: "Back up now…" }).click())
+          const dialog = page.getByRole("dialog")
+          yield* step(() => dialog.getByLabel("Name").fill("frozen"))
+          yield* step(() => dialog.getByLabel("While the files are read").selectOption("pause"))
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          assert.isTrue(yield* step(() => page.evaluate<boolean>(isWithin)))
+          yield* step(() => dialog.getByRole("button", { name: "Back up" }).click())
+          yield* step(() =>
+            rowOf(page, /frozen/)
+              .getByText("the server was frozen")
+              .waitFor()
+          )
+          yield* becomes(api, server, "running")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped)
+    )
+
+    it.effect(
       "spec 12.5: a reader who knows no document restores last night's world of a server that is up",
       () =>
         Effect.gen(function* () {

@@ -12,8 +12,8 @@ const files = {
 }
 
 /** A data folder, and starts of its service, which can be killed and started again. */
-export const killable = Effect.gen(function* () {
-  const { env } = yield* definitions(files)
+export const killableOf = Effect.fnUntraced(function* (given: Parameters<typeof definitions>[0]) {
+  const { env } = yield* definitions(given)
   const dataDir = join(yield* temporaryFolder, "data")
   yield* Effect.addFinalizer(() => endLeftovers(dataDir))
   const scope = yield* Effect.scope
@@ -25,3 +25,5 @@ export const killable = Effect.gen(function* () {
   })
   return { dataDir, start }
 })
+
+export const killable = killableOf(files)

@@ -1,7 +1,9 @@
 /** `muster backups create`. */
 import { Console, Effect } from "effect"
+import { Flag } from "effect/cli"
 import type { BackupRequest } from "../../contract/domain/Backup.ts"
 import type { Operation } from "../../contract/domain/Operation.ts"
+import { QuiesceMode } from "../../contract/domain/Quiesce.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { labelFlag, labelsOf } from "../servers/patch.ts"
 import { acted, targetsOf } from "../servers/power.ts"
@@ -41,11 +43,12 @@ const createOne = Effect.fnUntraced(function* (
 
 export const create = command("create", {
   description:
-    "Back up all files of servers, whether they run or not. For a backup that is certain to be consistent, stop the server first. With one server, the command waits until the backup is done, and prints it. With several or --selector, it prints each server whose backup has begun; a node makes one backup at a time, and `muster backups list` shows them.",
+    "Back up all files of servers, whether they run or not. A running server of software with `quiesce` saves its files first and then holds still; `--quiesce stop` stops any server for the copy, and starts it again. With one server, the command waits until the backup is done, and prints it. With several or --selector, it prints each server whose backup has begun; a node makes one backup at a time, and `muster backups list` shows them.",
   short: "Back up the files of servers",
   examples: {
     'muster backups create lobby --name "before the event" --pin': "Kept until a caller deletes it",
     "muster backups create lobby --expires 7d": "Deleted after a week",
+    "muster backups create lobby --quiesce stop": "Stop the server for the copy",
     "muster backups create k7f --background -o id": "Print the id, and do not wait",
     "muster backups create --selector label=team=a --target offsite": "All servers of a team"
   },
@@ -60,12 +63,18 @@ export const create = command("create", {
     label: labelFlag,
     pin: switchFlag("pin", "Do not delete the backup when it expires"),
     expires: secondsFlag("expires", "Delete the backup after this time: 12h, 7d", "365d"),
+    quiesce: Flag.Literals("quiesce", QuiesceMode.literals).pipe(
+      Flag.withDescription(
+        "How a running server holds still for the copy: as its software says (auto, the default), stopped and started again, with frozen processes, or not at all"
+      ),
+      Flag.optional
+    ),
     background: switchFlag("background", "End once the work has begun, without waiting for it"),
     ...outputFlags
   },
-  *run({ background, expires, label, name, pin, selector, server, target, ...flags }) {
+  *run({ background, expires, label, name, pin, quiesce, selector, server, target, ...flags }) {
     const payload = {
-      ...given({ name, target, expires_in: expires }),
+      ...given({ name, target, expires_in: expires, quiesce }),
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
       ...(pin ? { pinned: true } : {})
     }

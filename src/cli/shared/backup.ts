@@ -16,6 +16,7 @@ export const backupArgument = Argument.String("backup").pipe(
 
 const colors: Readonly<Record<BackupState, Color | undefined>> = {
   queued: undefined,
+  quiescing: "yellow",
   copying: "yellow",
   done: "green",
   failed: "red",

@@ -10,13 +10,14 @@ import { TimeText } from "./nowText.ts"
 import { OperationProgress } from "./Operation.ts"
 import { Overrides } from "./Overrides.ts"
 import { optionalInput } from "./optionalInput.ts"
+import { Quiesce, QuiesceMode } from "./Quiesce.ts"
 import { nullOr } from "./units.ts"
 
-export const BackupState = Schema.Literals(["queued", "copying", "done", "failed", "deleting"])
+export const BackupState = Schema.Literals(["queued", "quiescing", "copying", "done", "failed", "deleting"])
 export type BackupState = typeof BackupState.Type
 
 /** Whether the server wrote while its files were read (spec 12.2). */
-export const Consistency = Schema.Literals(["stopped", "crash"])
+export const Consistency = Schema.Literals(["stopped", "quiesced", "paused", "crash"])
 export type Consistency = typeof Consistency.Type
 
 const Sha256 = Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "SHA-256 in hex" }))
@@ -31,7 +32,9 @@ export const PackedFigures = Schema.Struct({
   stored_bytes: NodeCount,
   /** SHA-256 of the archive, in hex. */
   sha256: Sha256,
-  consistency: Consistency
+  consistency: Consistency,
+  /** Milliseconds for which the server held still for the backup (spec 12.10). */
+  quiesced_ms: Schema.optionalKey(NodeCount)
 })
 
 export type PackedFigures = typeof PackedFigures.Type
@@ -166,7 +169,13 @@ export const BackupRequest = Schema.Struct({
   target: optionalInput(BackupTargetId),
   labels: optionalInput(Labels),
   pinned: optionalInput(Schema.Boolean),
-  expires_in: optionalInput(ExpiresIn)
+  expires_in: optionalInput(ExpiresIn),
+  quiesce: optionalInput(
+    QuiesceMode.annotate({
+      description:
+        "How a running server holds still for the copy. `auto`: as its software says. `stop`: it is stopped, and started again. `pause`: its processes are frozen. `none`: it runs on. Default `auto`."
+    })
+  )
 }).annotate({ identifier: "BackupRequest" })
 export type BackupRequest = typeof BackupRequest.Type
 
@@ -193,7 +202,9 @@ export const CreateTask = Schema.Struct({
   backup_id: OperationId,
   server: BackedUpServer,
   /** Patterns of paths that are left out (spec 12.8). */
-  exclude: Schema.optionalKey(Schema.Array(Schema.String))
+  exclude: Schema.optionalKey(Schema.Array(Schema.String)),
+  /** How the server holds still, unless it runs on (spec 12.10). */
+  quiesce: Schema.optionalKey(Quiesce)
 })
 export type CreateTask = typeof CreateTask.Type
 
@@ -264,6 +275,8 @@ export const BackupTaskState = Schema.Struct({
   /** `waiting`: the archive of a restore has not arrived. */
   state: Schema.Literals(["waiting", "running", "done", "failed"]),
   progress: OperationProgress,
+  /** Whether a creation has not begun to read files: the server is to hold still first. */
+  quiescing: Schema.optionalKey(Schema.Literal(true)),
   /** Why it has failed. */
   reason: Schema.optionalKey(NodeText),
   /** Of a finished creation. */

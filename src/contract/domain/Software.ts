@@ -3,6 +3,7 @@ import { ConfigPatches } from "./ConfigPatch.ts"
 import { DefinitionId } from "./Id.ts"
 import { Limits } from "./Limits.ts"
 import { RuntimeKind } from "./Node.ts"
+import { QuiesceRule } from "./Quiesce.ts"
 import { inUnit } from "./units.ts"
 
 /** Install script, run once per software and version on a node (spec 4.6); times in seconds. */
@@ -59,6 +60,8 @@ export const Software = Schema.Struct({
   install_script: Schema.NullOr(InstallScript),
   limits: Limits,
   configs: ConfigPatches,
-  runtimes: Schema.Array(RuntimeKind)
+  runtimes: Schema.Array(RuntimeKind),
+  /** How its servers hold still for backups (spec 12.10). */
+  quiesce: Schema.optionalKey(QuiesceRule)
 }).annotate({ identifier: "Software" })
 export type Software = typeof Software.Type

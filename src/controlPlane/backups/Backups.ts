@@ -14,17 +14,19 @@ import {
   type CreateTask
 } from "../../contract/domain/Backup.ts"
 import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
-import { Conflict, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
+import { Conflict, type Forbidden, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
 import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
+import type { Quiesce } from "../../contract/domain/Quiesce.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { NodeBackups, StoredBackup } from "../../contract/nodeApi/NodeBackups.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { currentRestriction } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
+import { checkRightFor, rightsToQuiesce } from "../http/rights.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import { Operations } from "../operations/Operations.ts"
@@ -130,11 +132,34 @@ const makeReads = Effect.gen(function* () {
   return { find, list, listOf } as const
 })
 
+/** Returns how a server is to hold still for a backup; one that is not up is read as it is. */
+const makeQuiesceOf = Effect.gen(function* () {
+  const blueprints = yield* BlueprintStore
+  return Effect.fnUntraced(function* (
+    { definition, id }: ServerRecord,
+    mode: BackupRequest["quiesce"] = "auto"
+  ): Effect.fn.Return<Quiesce | undefined, Conflict | Forbidden> {
+    if (mode === "none") return undefined
+    if (mode === "auto") {
+      const rule = yield* blueprints.quiesceRule(definition.software)
+      return rule === undefined ? undefined : { by: "commands", ...rule }
+    }
+    for (const right of rightsToQuiesce[mode]) yield* checkRightFor("quiesce", right)
+    if (mode === "stop" && !definition.save)
+      return yield* new Conflict({
+        detail: `server ${id} is not saved: a stop deletes it`,
+        hint: "Send another quiesce, or save the server first: PATCH /api/servers/:server."
+      })
+    return { by: mode }
+  })
+})
+
 /** Returns a function that prepares the backup of a server. */
 export const makeNewBackup = Effect.gen(function* () {
   const repo = yield* BackupRepo
   const blueprints = yield* BlueprintStore
   const targets = yield* BackupTargets
+  const quiesceOf = yield* makeQuiesceOf
   return Effect.fnUntraced(function* (
     server: ServerRecord,
     request: BackupRequest,
@@ -151,13 +176,15 @@ export const makeNewBackup = Effect.gen(function* () {
         })
       )
     )
+    const quiesce = yield* quiesceOf(server, request.quiesce)
     const now = yield* Clock.currentTimeMillis
     const { blueprint_id, id, labels, name = null, overrides = {} } = server
     const task: CreateTask = {
       kind: "create",
       backup_id,
       server: { server_name: name, blueprint_id, labels, overrides },
-      ...(rule.exclude === undefined ? {} : { exclude: rule.exclude })
+      ...(rule.exclude === undefined ? {} : { exclude: rule.exclude }),
+      ...(quiesce === undefined ? {} : { quiesce })
     }
     /** Inserts the backup with the operation that makes it. @error LimitReached the server has too many */
     const insert = Effect.fnUntraced(function* (operation: OperationRecord) {
@@ -270,7 +297,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
 
     const remove = Effect.fn("Backups.remove")(function* (id: string) {
       const record = yield* find(id)
-      if (record.state === "queued" || record.state === "copying") {
+      if (record.state === "queued" || record.state === "quiescing" || record.state === "copying") {
         return yield* new Conflict({
           detail: `backup is ${record.state}: ${id}`,
           hint: `Cancel its operation first: ${record.operation_id}.`

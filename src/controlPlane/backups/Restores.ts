@@ -38,7 +38,8 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
         const kept = safety
           ? yield* newBackup(server, {
               name: `before ${backup.name ?? backup_id}`,
-              expires_in: SAFETY_EXPIRES
+              expires_in: SAFETY_EXPIRES,
+              quiesce: "none"
             })
           : undefined
         const isWhole = mode === "replace" && paths.includes("/")

@@ -1,5 +1,5 @@
 import { Effect, Layer, Option } from "effect"
-import { BackupTask } from "../../contract/domain/Backup.ts"
+import { BackupTask, type BackupTaskState } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
@@ -28,11 +28,14 @@ const follow = Effect.fnUntraced(function* (
   backups: NodeBackups,
   { id }: ServerRecord,
   request: BackupTaskRequest,
-  report: Parameters<OperationRunner["run"]>[2]
+  report: Parameters<OperationRunner["run"]>[2],
+  onState: (state: BackupTaskState) => Effect.Effect<unknown, RunnerError> = () => Effect.void
 ) {
   while (true) {
     // A node that does not know the operation begins it: it was restarted meanwhile.
-    const { figures, progress, reason, state } = yield* asked(backups.work(id, request))
+    const now = yield* asked(backups.work(id, request))
+    const { figures, progress, reason, state } = now
+    yield* onState(now)
     yield* report(progress)
     if (state === "failed")
       return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
@@ -81,9 +84,19 @@ export const BackupRunners = Layer.effectDiscard(
         // The runner was called before, and the leader ended between the last two writes.
         if (backup.state === "done") return
         const request = { ...call, target: yield* accessIn(targets, backup) }
-        yield* store.write(repo.copying(backup.id, server.node_id, server))
         const { backups } = yield* daemons.of(server.node_id)
-        const figures = yield* follow(backups, server, request, report)
+        let shown: "quiescing" | "copying" | undefined
+        const note = (state: NonNullable<typeof shown>) =>
+          Effect.suspend(() => {
+            if (state === shown) return Effect.void
+            shown = state
+            return Effect.asVoid(store.write(repo.underway(backup.id, state, server.node_id, server)))
+          })
+        const { task } = request
+        yield* note(task.kind === "create" && task.quiesce !== undefined ? "quiescing" : "copying")
+        const figures = yield* follow(backups, server, request, report, ({ quiescing }) =>
+          note(quiescing === true ? "quiescing" : "copying")
+        )
         if (figures === undefined) return yield* new OperationFailed({ reason: "the node gives no figures" })
         const { keep } = yield* blueprints.backupRule(server.blueprint_id)
         const finished_at = yield* nowText

@@ -4,6 +4,7 @@ import { revisionOf } from "../../contract/domain/compareDefinitions.ts"
 import type { DeclaredVariables } from "../../contract/domain/environment.ts"
 import { NotFound } from "../../contract/domain/errors.ts"
 import type { Overrides } from "../../contract/domain/Overrides.ts"
+import type { QuiesceRule } from "../../contract/domain/Quiesce.ts"
 import { runRuleOf } from "../../contract/domain/RunRule.ts"
 import { inSpan } from "../../shared/observability/trace.ts"
 import { RecentMap } from "../../shared/work/RecentMap.ts"
@@ -89,6 +90,9 @@ export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/bl
        * out at the start, and blueprints may be missing.
        */
       whole: Effect.all({ blueprints: Effect.map(current, ({ blueprints }) => blueprints), isWhole }),
+      /** Returns how servers of a software hold still for backups, if it says so. */
+      quiesceRule: (software_id: string): Effect.Effect<QuiesceRule | undefined> =>
+        Effect.map(software.current, (softwares) => softwares.get(software_id)?.quiesce),
       notes: Effect.fn("BlueprintStore.notes")(function* (id: string) {
         const blueprint = (yield* current).blueprints.get(id)
         return blueprint === undefined ? [] : blueprintNotes(blueprint, yield* software.current)

@@ -14,6 +14,9 @@ const opens = (rights: ReadonlySet<Right>, right: Right): boolean =>
 
 export const rightOfPower = (action: PowerAction): PowerRight => (action === "unpause" ? "pause" : action)
 
+/** The rights that a backup needs whose server is stopped or frozen for it (spec 12.10). */
+export const rightsToQuiesce = { stop: ["stop", "start"], pause: ["pause"] } as const
+
 /** Returns what a key lacks for a route, if anything; without `right`, its rights must be unlimited. */
 export const lackingOf = (
   { rights, scope }: Principal,

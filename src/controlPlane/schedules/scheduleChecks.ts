@@ -8,23 +8,27 @@ import type { ScheduleSettings, ScheduleStep } from "../../contract/domain/Sched
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { timesOf, whyNoZone } from "../../shared/work/cronTimes.ts"
 import { CurrentPrincipal, currentRestriction, type Principal } from "../http/Principal.ts"
-import { lackingOf, rightOfPower } from "../http/rights.ts"
+import { lackingOf, rightOfPower, rightsToQuiesce } from "../http/rights.ts"
 import { filterOf, matches } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 
-const rightOf = (step: ScheduleStep): Right | undefined => {
-  if ("command" in step || "warn" in step) return "commands"
-  if ("power" in step) return rightOfPower(step.power)
-  if ("backup" in step) return "backups"
-  return "upgrade" in step ? "change" : undefined
+const rightsOf = (step: ScheduleStep): ReadonlyArray<Right> => {
+  if ("command" in step || "warn" in step) return ["commands"]
+  if ("power" in step) return [rightOfPower(step.power)]
+  if ("backup" in step) {
+    const { quiesce } = step.backup
+    return ["backups", ...(quiesce === "stop" || quiesce === "pause" ? rightsToQuiesce[quiesce] : [])]
+  }
+  return "upgrade" in step ? ["change"] : []
 }
 
 /** Returns why the holder of a key may not do a step, if it may not; no principal is the service itself. */
 export const lackingFor = (principal: Principal | undefined, step: ScheduleStep): string | undefined => {
   if (principal === undefined) return undefined
-  const right = rightOf(step)
   if ("webhook" in step) return lackingOf(principal, undefined, ["AppAdmin"])
-  return right === undefined ? undefined : lackingOf(principal, right, applicationScopes)
+  return rightsOf(step)
+    .map((right) => lackingOf(principal, right, applicationScopes))
+    .find((lacking) => lacking !== undefined)
 }
 
 /** Returns what a key lacks for the steps of a schedule, each once. */

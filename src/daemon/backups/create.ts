@@ -3,7 +3,6 @@ import * as fs from "node:fs/promises"
 import { Effect, Option } from "effect"
 import type { BackupFigures, CreateTask, PackedFigures } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
-import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyClosed } from "../access/makeAccess.ts"
 import { type AccessError, toFileError } from "../access/refused.ts"
@@ -14,6 +13,7 @@ import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { readManifest, writeManifest } from "./manifest.ts"
 import { packServer } from "./pack.ts"
+import { whileQuiet } from "./quiet.ts"
 import type { BackupTarget } from "./target.ts"
 
 /** Reports bytes: those that are done, and all if they are known. */
@@ -35,11 +35,10 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
   Effect.fnUntraced(function* (
     target: BackupTarget,
     instance: Instance,
-    { backup_id, exclude = [], server }: CreateTask,
+    { backup_id, exclude = [], quiesce, server }: CreateTask,
     operation_id: string,
     onBytes: OnBytes
   ): Effect.fn.Return<BackupFigures, FileError> {
-    onBytes(0)
     yield* explained(target.ready)
     const before = yield* explained(readManifest(target, backup_id))
     // The service or the daemon was restarted before the end was known.
@@ -49,8 +48,9 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
     }
     yield* explained(target.remove(backup_id))
     const created_at = yield* nowText
-    const begun = instance.file.get()
+    const { spec } = instance.file.get()
     const pack = Effect.gen(function* () {
+      onBytes(0)
       const site = yield* makeSite(files, instance, {})
       const most = yield* mostBytes(files, site)
       return yield* packServer(site, target, { id: backup_id, exclude, most, onBytes, rate })
@@ -60,27 +60,24 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
       Effect.sync(() => {
         instance.accesses.exclusive = by
       })
-    const packed = yield* explained(
+    const { packed, ...held } = yield* explained(
       Effect.acquireUseRelease(
         claim(name),
-        () => instance.accesses.run(() => whyClosed(instance), pack),
+        () => instance.accesses.run(() => whyClosed(instance), whileQuiet(instance, quiesce, pack)),
         () => claim(undefined)
       )
     )
-    const ended = instance.file.get()
-    // A start and a stop in between leave reports, which have later sequences.
-    const wasStopped = !isUp(begun.status) && !isUp(ended.status) && begun.sequence === ended.sequence
     const { archive, counts, frames, index } = packed
     const figures: PackedFigures = {
       ...counts,
       stored_bytes: archive.bytes,
       sha256: archive.sha256,
-      consistency: wasStopped ? "stopped" : "crash"
+      ...held
     }
     const manifest = {
       format: 1 as const,
       id: backup_id,
-      server_id: begun.spec.id,
+      server_id: spec.id,
       kind: "full" as const,
       created_at,
       finished_at: yield* nowText,
@@ -88,7 +85,7 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
       parts: archive.parts,
       frames,
       index: index.parts,
-      spec: begun.spec,
+      spec,
       server
     }
     return { ...figures, manifest_sha256: yield* explained(writeManifest(target, manifest)) }

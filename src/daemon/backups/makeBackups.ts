@@ -52,7 +52,17 @@ const running = (done: number, total = 0): BackupTaskState => ({
   progress: { done, total, unit: "bytes" }
 })
 
+const begun = ({ task }: BackupTaskRequest): BackupTaskState =>
+  task.kind === "create" && task.quiesce !== undefined ? { ...running(0), quiescing: true } : running(0)
+
 const reasonOf = (error: FileError) => cleanText("detail" in error ? error.detail : "the node was lost")
+
+interface OnTask {
+  readonly onBytes: OnBytes
+  /** The task waits for its turn, and later has it. */
+  readonly onWait: (why: string) => void
+  readonly onTurn: () => void
+}
 
 /** Returns the work of each kind of tasks. */
 const makeWork = Effect.fnUntraced(function* (
@@ -61,10 +71,10 @@ const makeWork = Effect.fnUntraced(function* (
 ) {
   /** One task at a time reads or writes the disk of the node. */
   const turn = makeKeyedLock()
-  const inTurn = <A, E>(onWait: (why: string) => void, work: Effect.Effect<A, E>) =>
+  const inTurn = <A, E>({ onTurn, onWait }: OnTask, work: Effect.Effect<A, E>) =>
     Effect.suspend(() => {
       if (turn.isFull("")) onWait("the node makes or verifies another backup")
-      return turn.withLock("")(work)
+      return turn.withLock("")(Effect.andThen(Effect.sync(onTurn), work))
     })
   const create = makeCreate(files, settings.rate)
   const restore = makeRestore(files)
@@ -99,14 +109,15 @@ const makeWork = Effect.fnUntraced(function* (
     instance: Instance,
     target: BackupTarget,
     { operation_id, task }: BackupTaskRequest,
-    { onBytes, onWait }: { readonly onBytes: OnBytes; readonly onWait: (why: string) => void },
+    on: OnTask,
     arrival: Arrival | undefined
   ): Effect.Effect<BackupFigures | undefined, FileError> => {
+    const { onBytes } = on
     switch (task.kind) {
       case "create":
-        return inTurn(onWait, create(target, instance, task, operation_id, onBytes))
+        return inTurn(on, create(target, instance, task, operation_id, onBytes))
       case "verify":
-        return inTurn(onWait, verify(target, task, onBytes))
+        return inTurn(on, verify(target, task, onBytes))
       case "restore":
         if (arrival !== undefined) return restore(instance, task, operation_id, { from: arrival, onBytes })
         return Effect.flatMap(stored(target, task), (from) =>
@@ -183,17 +194,20 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     const key = keyOf(request)
     const known = tasks.get(key)
     if (known !== undefined) return known.state
-    const task: Task = { backup_id: request.task.backup_id, state: running(0), isLost: false }
+    const task: Task = { backup_id: request.task.backup_id, state: begun(request), isLost: false }
     prune()
     tasks.set(key, task)
     const onBytes: OnBytes = (done, total) => {
       task.state = running(done, total)
     }
     const onWait = (why: string) => {
-      task.state = { state: "running", progress: waitingFor(why) }
+      task.state = { ...task.state, progress: waitingFor(why) }
+    }
+    const onTurn = () => {
+      task.state = begun(request)
     }
     const target = yield* targets(request.target)
-    const work = Effect.exit(workOf(instance, target, request, { onBytes, onWait }, arrival)).pipe(
+    const work = Effect.exit(workOf(instance, target, request, { onBytes, onTurn, onWait }, arrival)).pipe(
       Effect.tap((exit) => settle(request, target, task, exit)),
       Effect.flatMap((exit) => arrival?.ended(exit) ?? Effect.void)
     )

@@ -44,6 +44,9 @@ export interface LineListener {
   readonly onLost?: Effect.Effect<void>
 }
 
+/** Discards lines; subscribers of the console still get them. */
+export const noListener: LineListener = { wanted: () => false, onLines: () => Effect.void }
+
 /** The end of a console, whatever its size; see `seek`. */
 export const END = Number.MAX_SAFE_INTEGER
 

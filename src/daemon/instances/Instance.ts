@@ -2,11 +2,12 @@ import { Deferred, Effect, Exit, type Fiber, Scope, Stream } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { ConsolePage } from "../../contract/domain/Pagination.ts"
+import type { Quiesce } from "../../contract/domain/Quiesce.ts"
 import { DaemonRefused, type LinesRequest } from "../../contract/nodeApi/Daemon.ts"
 import { atPlace, type TracePlace, tracePlace } from "../../shared/observability/trace.ts"
 import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
-import { type ConsoleLog, makeConsoleLog } from "../console/ConsoleLog.ts"
+import { type ConsoleLog, makeConsoleLog, noListener } from "../console/ConsoleLog.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { LaunchFailed, Run, RunUser } from "../runtime/Runtime.ts"
 import type { InstanceFile, InstanceFileOwner, WaitingWrites } from "../state/InstanceFile.ts"
@@ -17,6 +18,7 @@ import {
   adopt,
   define,
   destroy,
+  endQuiescence,
   hold,
   isIdle,
   onEvent,
@@ -27,6 +29,7 @@ import {
   startInTurn
 } from "./instanceChanges.ts"
 import type { InstanceAction } from "./powerDecision.ts"
+import { quiesce } from "./quiescing.ts"
 import { serverUser } from "./serverUser.ts"
 import type { InstanceParts, Serving } from "./serving.ts"
 
@@ -146,6 +149,16 @@ export class Instance implements InstanceFileOwner {
     return this.#request("files of a backup", (it) => placeFiles(it, task))
   }
 
+  /** Begins to hold the server still for a backup, if it is in a state for it. */
+  quiesce(how: Quiesce): Effect.Effect<void, DaemonRefused> {
+    return this.#request("quiescence", (it) => quiesce(it, how))
+  }
+
+  /** Ends {@link quiesce}; idempotent. */
+  get release(): Effect.Effect<void, DaemonRefused> {
+    return this.#request("release", endQuiescence)
+  }
+
   /** Kills the process, interrupts work on the files and refuses later calls. The folder stays. */
   get shutDown(): Effect.Effect<void, DaemonRefused> {
     return Effect.suspend(() => {
@@ -196,6 +209,13 @@ export class Instance implements InstanceFileOwner {
       this.#isShutDown
         ? Effect.succeed(Stream.empty)
         : Effect.flatMap(this.#openConsole, (console) => console.subscribe)
+    )
+  }
+
+  /** Lines that a running server prints from now on, without those that wait to be read. */
+  get newLines(): Effect.Effect<Stream.Stream<string>, IoError, Scope.Scope> {
+    return Effect.flatMap(this.#openConsole, (console) =>
+      Effect.andThen(console.finish(noListener), console.subscribe)
     )
   }
 

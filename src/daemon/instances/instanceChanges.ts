@@ -29,6 +29,7 @@ import {
 } from "./instanceRun.ts"
 import { beginWork, interruptWork, workDone } from "./instanceWork.ts"
 import { canStartInTurn, type InstanceAction, powerDecision } from "./powerDecision.ts"
+import { release, yieldTo } from "./quiescing.ts"
 import { serverUser } from "./serverUser.ts"
 import type { Serving } from "./serving.ts"
 import { endProcess, killProcess, pause, type RunEvent, remainingMillis, unpause } from "./watchRun.ts"
@@ -47,7 +48,9 @@ const resume = (it: Serving): Effect.Effect<void> =>
     }
     // A server that is not saved ends with its run.
     const takes = state.install.phase === "ready" && (state.spec.definition.save || state.start_again)
-    if (state.next !== undefined && state.held !== true && takes) {
+    // A backup reads the files of a server that it has stopped.
+    const isFree = state.held !== true && state.quiesced === undefined
+    if (state.next !== undefined && isFree && takes) {
       return Effect.flatMap(takeNext(it), (isWorking) => (isWorking ? Effect.void : resume(it)))
     }
     if (state.held === true || it.starts.isClosed()) return Effect.void
@@ -97,8 +100,8 @@ const takeNext = Effect.fnUntraced(function* (it: Serving) {
 
 export const define = Effect.fnUntraced(function* (it: Serving, spec: ServerSpec) {
   if ((spec.defined_at ?? 0) <= newestDefinition(it.file.get())) return
-  const { held, status, work } = yield* it.file.update((state) => withNext(state, spec))
-  if (isUp(status) || work !== "none" || held === true) return
+  const { held, quiesced, status, work } = yield* it.file.update((state) => withNext(state, spec))
+  if (isUp(status) || work !== "none" || held === true || quiesced !== undefined) return
   if (spec.reinstall === true) yield* cancelStart(it)
   yield* takeNext(it)
 })
@@ -159,6 +162,7 @@ export const power = Effect.fnUntraced(function* (
   if (it.accesses.closed !== undefined && (action === "start" || action === "restart"))
     return yield* refuseBusy(it)
   if (by !== undefined && (action === "stop" || action === "kill")) yield* recordStop(it, by)
+  yield* yieldTo(it, action)
   const decision = powerDecision(file.get(), action)
   switch (decision.do) {
     case "refuse":
@@ -255,6 +259,9 @@ export const placeFiles = Effect.fnUntraced(
   )
 )
 
+/** Ends the quiescence of a server; one that was stopped for it is started in its turn (spec 12.10). */
+export const endQuiescence = (it: Serving) => Effect.andThen(release(it), resume(it))
+
 /** Kills the process and interrupts work on the files. */
 export const destroy = Effect.fnUntraced(function* (it: Serving) {
   yield* it.accesses.interrupt
@@ -281,6 +288,7 @@ export const adopt = Effect.fnUntraced(function* (it: Serving, onAdopted: Effect
   const { file, runtime } = it
   const { run, spec } = file.get()
   yield* guarded("adoption", run === null ? runtime.sweep(spec.id) : adoptProcess(it))
+  yield* guarded("release", release(it))
   yield* onAdopted
   yield* guarded("resuming work", Effect.andThen(queueDueRestart(it), resume(it)))
   yield* guarded("mounting the files", mountFiles(it))

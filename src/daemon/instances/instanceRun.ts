@@ -5,7 +5,7 @@ import { nowText } from "../../contract/domain/nowText.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { openSpan } from "../../shared/observability/trace.ts"
-import { END, type LineListener } from "../console/ConsoleLog.ts"
+import { END, noListener } from "../console/ConsoleLog.ts"
 import { type OnlineMatcher, onlineMatcher } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
 import { isInterrupt, killedExit, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
@@ -34,9 +34,6 @@ import {
   watchRun,
   withStatus
 } from "./watchRun.ts"
-
-/** Discards lines; subscribers of the console still get them. */
-const noListener: LineListener = { wanted: () => false, onLines: () => Effect.void }
 
 /** Returns the attempt of a restart after a crash; a start that a caller has requested has none. */
 const attemptOf = ({ backoff }: InstanceState) =>
@@ -146,7 +143,7 @@ const startWith = Effect.fnUntraced(
 
 const starting =
   (backoff: Backoff | null) =>
-  ({ stopped_by: _, ...state }: InstanceState, run: StoredRun): InstanceState =>
+  ({ quiesced: _, stopped_by: __, ...state }: InstanceState, run: StoredRun): InstanceState =>
     withReport(
       { ...withoutTurn(state), run, intent: null, start_again: false, backoff },
       { type: "status", status: "starting", transient: false }

@@ -30,6 +30,15 @@ export const StoredRun = Schema.Struct({
 })
 export type StoredRun = typeof StoredRun.Type
 
+/** A server that holds still for a backup, until its daemon releases it (spec 12.10). */
+const Quiesced = Schema.Struct({
+  by: Schema.Literals(["commands", "pause", "stop"]),
+  /** The run that holds still; another one needs no release. */
+  token: Schema.String,
+  /** The lines that release it. */
+  after: Schema.Array(Schema.String)
+})
+
 /** Work on the files that is pending, also after a crash of the daemon. */
 export const FileWork = Schema.Literals(["none", "install", "reinstall", "reset", "upgrade"])
 export type FileWork = typeof FileWork.Type
@@ -70,6 +79,7 @@ export const InstanceState = Schema.Struct({
   problem: Schema.optionalKey(Problem),
   /** Whether the server is held for a migration: it is not started, and its files do not change. */
   held: Schema.optionalKey(Schema.Boolean),
+  quiesced: Schema.optionalKey(Quiesced),
   /** The uid and gid of its processes and files, unless the daemon's user or an engine runs it. */
   uid: Schema.optionalKey(Schema.Int),
   /** Whether the answer to a request for other ports is missing: another server may have the ports of `spec`. */
@@ -103,7 +113,7 @@ export const newInstanceState = (
 
 /** Returns the state of a deleted server that its node gives back: offline, with the ports of `spec`. */
 export const restoredState = (state: InstanceState, spec: ServerSpec): InstanceState => {
-  const { backoff: _, held: __, ports_asked: ___, problem: ____, waiting: _____, ...rest } = state
+  const { backoff: _, held: __, ports_asked: ___, problem: ____, waiting: _____, ...rest } = released(state)
   return {
     ...rest,
     spec: { ...state.spec, allocations: spec.allocations },
@@ -142,6 +152,9 @@ export const withTurn = (state: InstanceState): InstanceState => ({ ...state, wa
 
 /** Returns the state of a server that its daemon does not start by itself. */
 export const withoutTurn = ({ waiting: _, ...state }: InstanceState): InstanceState => state
+
+/** Returns the state of a server that holds still no longer. */
+export const released = ({ quiesced: _, ...state }: InstanceState): InstanceState => state
 
 /** Whether a server that was up when its daemon, node or machine ended is started again. */
 export const resumes = ({ spec }: InstanceState): boolean => runRuleOf(spec.definition) !== "manual"

@@ -9,6 +9,7 @@ import {
   archiveOf,
   type BackupFigures,
   type BackupTask,
+  type CreateTask,
   type RestoredPart
 } from "../../../src/contract/domain/Backup.ts"
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
@@ -32,7 +33,7 @@ export const storedOf = (id: string, figures: BackupFigures | undefined, target:
 
 type Scene = Effect.Success<ReturnType<typeof filesOf>>
 
-export const createOf = (backup_id: string): BackupTask => ({
+export const createOf = (backup_id: string): CreateTask => ({
   kind: "create",
   backup_id,
   server: { server_name: "one", blueprint_id: "test", labels: { team: "a" }, overrides: {} }

@@ -5,6 +5,13 @@ import { splitWords } from "../../../contract/domain/commandLine.ts"
 import { RuntimeKind } from "../../../contract/domain/Node.ts"
 import { ImageKey, ImageReference, referenceOf } from "../../../contract/domain/Overrides.ts"
 import {
+  DEFAULT_QUIESCE_TIMEOUT,
+  MOST_QUIESCE_LINES,
+  QuiesceFailure,
+  QuiesceLine,
+  QuiesceTimeout
+} from "../../../contract/domain/Quiesce.ts"
+import {
   CleanExit,
   DEFAULT_STOP_TIMEOUT,
   InstallScript,
@@ -68,7 +75,8 @@ const invocation = refined(trimmed(Command), (line) => {
   return "words" in split ? Result.succeed(line) : Result.fail(`not a command line: ${split.invalid}`)
 })
 
-const onlineSignal = refined(text(Command), (signal) => {
+/** Part of a line of output, or `regex:` and a pattern. */
+const outputPattern = refined(text(Command), (signal) => {
   if (!signal.startsWith("regex:")) return Result.succeed(signal)
   const pattern = signal.slice("regex:".length)
   const compiled = Result.try({ try: () => signalPattern(pattern), catch: String })
@@ -146,6 +154,25 @@ export const installScript = mapping("install-script.", {
   "post-warmup-timeout": withDefault(number(Seconds), 120)
 })
 
+const quiesceLines = refined(list(text(QuiesceLine)), (lines) =>
+  lines.length <= MOST_QUIESCE_LINES
+    ? Result.succeed(lines)
+    : Result.fail(`expected at most ${MOST_QUIESCE_LINES} lines, found ${lines.length}`)
+)
+
+/** How servers hold still for backups (spec 12.10). */
+export const quiescePart = mapping("software.quiesce.", {
+  before: required(
+    refined(quiesceLines, (lines) =>
+      lines.length > 0 ? Result.succeed(lines) : Result.fail("expected at least one line")
+    )
+  ),
+  until: required(outputPattern),
+  timeout: withDefault(number(QuiesceTimeout), DEFAULT_QUIESCE_TIMEOUT),
+  after: withDefault(quiesceLines, []),
+  "on-failure": withDefault(word(QuiesceFailure.literals), "continue")
+})
+
 const runtimeKinds: Decoder<Software["runtimes"]> = (node, reading) => {
   if (node.kind === "list" && node.items.length === 0) reading.problem(node.at, "`runtimes` is empty")
   return list(word(RuntimeKind.literals))(node, reading)
@@ -167,14 +194,15 @@ export const software = mapping(
     invocation: required(invocation, ""),
     "stop-command": withDefault(trimmed(StopCommand), "^SIGTERM"),
     "stop-timeout": withDefault(number(StopTimeout), DEFAULT_STOP_TIMEOUT),
-    "online-signal": onlineSignal,
+    "online-signal": outputPattern,
     "start-timeout": withDefault(number(Seconds), 300),
     "clean-exit": withDefault(word(CleanExit.literals), "crash"),
     "install-script": withDefault<InstallScript | null>(installScript, null),
     limits: withDefault(limits, {}),
     configs: withDefault(configs, {}),
     runtimes: runtimeKinds,
-    terminal: withDefault(boolean, false)
+    terminal: withDefault(boolean, false),
+    quiesce: quiescePart
   },
   ["update"]
 )
@@ -192,6 +220,7 @@ export const parseSoftware: Decoder<SoftwareFile> = (root, reading) => {
     limits,
     mappings,
     name = id.value,
+    quiesce,
     runtimes,
     ...process
   } = decoded
@@ -204,7 +233,8 @@ export const parseSoftware: Decoder<SoftwareFile> = (root, reading) => {
     install_script,
     limits,
     configs,
-    runtimes: runtimes === undefined ? standardRuntimes(images) : [...new Set(runtimes)]
+    runtimes: runtimes === undefined ? standardRuntimes(images) : [...new Set(runtimes)],
+    ...(quiesce === undefined ? {} : { quiesce })
   }
   return { kind: "software", file: id.at.file, at: positionOf(id.at), id: id.value, software: definition }
 }

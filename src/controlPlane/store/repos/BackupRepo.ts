@@ -72,7 +72,7 @@ export const failBackupOf = Effect.fnUntraced(function* (
   if ((kind !== "backup.create" && kind !== "backup.restore") || state === "done") return
   yield* changed(
     sql`UPDATE backups SET ${sql.update({ state: "failed", reason, finished_at })}
-      WHERE operation_id = ${id} AND state IN ('queued', 'copying') RETURNING *`,
+      WHERE operation_id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
     server
   )
 })
@@ -122,11 +122,11 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
           ])} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
         )
       }),
-      /** Notes that the node of a server copies its files; nothing if the backup has ended. */
-      copying: (id: string, node_id: string, server: BackedUpServer) =>
+      /** Notes that the node of a server works on the backup; nothing if the backup has ended. */
+      underway: (id: string, state: "quiescing" | "copying", node_id: string, server: BackedUpServer) =>
         changed(
-          sql`UPDATE backups SET ${sql.update({ state: "copying", node_id })}
-            WHERE id = ${id} AND state IN ('queued', 'copying') RETURNING *`,
+          sql`UPDATE backups SET ${sql.update({ state, node_id })}
+            WHERE id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
           server
         ),
       finish: Effect.fn("BackupRepo.finish")(function* (
@@ -138,7 +138,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
         const end = { state: "done", figures: yield* encodeFigures(figures), finished_at }
         return yield* changed(
           sql`UPDATE backups SET ${sql.update(end)}
-            WHERE id = ${id} AND state IN ('queued', 'copying') RETURNING *`,
+            WHERE id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
           server
         )
       }),

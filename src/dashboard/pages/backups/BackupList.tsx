@@ -22,6 +22,7 @@ const MOST = 100
 /** The status whose colour a state of a backup has. */
 const colours: Readonly<Record<Backup["state"], string>> = {
   queued: "offline",
+  quiescing: "starting",
   copying: "starting",
   done: "running",
   failed: "unknown",
@@ -30,6 +31,8 @@ const colours: Readonly<Record<Backup["state"], string>> = {
 
 const consistencies: Readonly<Record<NonNullable<Backup["consistency"]>, string>> = {
   stopped: "the server was offline",
+  quiesced: "the server had saved, and held still",
+  paused: "the server was frozen",
   crash: "the server was up"
 }
 
@@ -95,7 +98,7 @@ const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged:
       </td>
       <td class="backup-state">
         {status(state, colours[state])}
-        {(state === "queued" || state === "copying") && <Progress {...backup} />}
+        {(state === "queued" || state === "quiescing" || state === "copying") && <Progress {...backup} />}
       </td>
       <td class="cell-actions">
         <div class="power">

@@ -102,16 +102,32 @@ const targetField = (reply: Reply<ReadonlyArray<BackupTarget>> | undefined): Fie
       })
     : field("text", "target", "Target", "The id of a target. Empty: as the blueprint says.")
 
+const quiesce = field(
+  "choice",
+  "quiesce",
+  "While the files are read",
+  "A server that is offline needs none of this.",
+  {
+    choices: [
+      ["auto", "Save and hold still, if the software can"],
+      ["stop", "Stop the server, and start it again"],
+      ["pause", "Freeze the server: players wait, or lose their connection"],
+      ["none", "Run on: files may change while they are read"]
+    ]
+  }
+)
+
 const CreateDialog = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
   const { onChanged, server } = props
-  const { inputs, texts } = useForm()
+  const { inputs, texts } = useForm({ quiesce: "auto" })
   const [isPinned, setPinned] = useState(false)
   // Other keys do not see the targets.
   const targets = useReply<ReadonlyArray<BackupTarget>>(
     isAdmin() ? (signal) => get("/api/backup-targets", signal) : undefined,
     []
   )
-  const fields = [name, targetField(targets)]
+  const isUp = server.status !== "offline"
+  const fields = [name, targetField(targets), ...(isUp ? [quiesce] : [])]
   return (
     <FormDialog<Operation>
       title="Back up the server"
@@ -126,12 +142,6 @@ const CreateDialog = (props: { readonly server: Server; readonly onChanged: () =
         onChanged()
       }}
     >
-      {server.status !== "offline" && (
-        <p class="note">
-          The server is up, and may write while its files are read. Stop it first for a backup that is certain
-          to be consistent.
-        </p>
-      )}
       {inputs(fields)}
       {checkField("Pin it, so that it stays until you delete it", isPinned, () => setPinned(!isPinned))}
     </FormDialog>

@@ -25,6 +25,7 @@ import {
 } from "../../../../src/controlPlane/blueprints/parse/parseServer.ts"
 import {
   installScript,
+  quiescePart,
   software,
   softwareFile
 } from "../../../../src/controlPlane/blueprints/parse/parseSoftware.ts"
@@ -59,7 +60,7 @@ const kinds = {
 /** Every mapping with known keys in a definition file, by its name in the references. */
 const mappings = {
   ...{ blueprintFile, blueprint, mixinFile, mixin, server: serverPart, limits, config, placement, restart },
-  ...{ backup: backupPart, keep: keepPart, schedule: schedulePart },
+  ...{ backup: backupPart, keep: keepPart, schedule: schedulePart, quiesce: quiescePart },
   ...{ files: filesPart, state: statePart, volume, mount, copy, softwareFile, software, installScript }
 }
 
@@ -128,6 +129,12 @@ const places: Readonly<Record<keyof typeof mappings, Place>> = {
     path: ["software", "install-script"],
     read: ["software", "install_script"],
     least: { script: "true" }
+  },
+  quiesce: {
+    kind: "software",
+    path: ["software", "quiesce"],
+    read: ["software", "quiesce"],
+    least: { before: ["save"], until: "saved" }
   }
 }
 
@@ -143,7 +150,7 @@ const load = ({ composed, kind, path, read: within = [] }: Place, part: unknown)
 }
 
 const reference = (name: string): Folder =>
-  name === "software" || name === "softwareFile" || name === "installScript" ? "software" : "blueprints"
+  ["software", "softwareFile", "installScript", "quiesce"].includes(name) ? "software" : "blueprints"
 
 /** Returns the rows of a table of fields. */
 const rowsOf = (name: string) =>

@@ -90,6 +90,7 @@ export const blueprintsOf = (definitions: Record<string, ServerDefinition>) =>
       starts: () => Effect.succeed(undefined),
       backupRule: () => Effect.succeed({}),
       whole: Effect.succeed({ blueprints: new Map(), isWhole: true }),
+      quiesceRule: () => Effect.succeed(undefined),
       notes: () => Effect.succeed([]),
       reload: Effect.void,
       today: Effect.succeed({ revision: () => undefined }),
