@@ -7,7 +7,7 @@ export const CHUNK = FRAME + 64 * 1024
 /** Chunks that are filled, on their way, or stored at a time. */
 const COUNT = 4
 
-/** Whether each chunk is used, and before them the number of times that a chunk became free. */
+/** The number of times that something changed, whether each chunk is used, and whether the work is to end. */
 interface Shared {
   readonly memory: SharedArrayBuffer
   readonly states: SharedArrayBuffer
@@ -20,7 +20,7 @@ export class Chunks {
   constructor(
     shared: Shared = {
       memory: new SharedArrayBuffer(CHUNK * COUNT),
-      states: new SharedArrayBuffer((COUNT + 1) * Int32Array.BYTES_PER_ELEMENT)
+      states: new SharedArrayBuffer((COUNT + 2) * Int32Array.BYTES_PER_ELEMENT)
     }
   ) {
     this.shared = shared
@@ -31,10 +31,20 @@ export class Chunks {
     return Buffer.from(this.shared.memory, chunk * CHUNK, length)
   }
 
-  /** Returns a chunk that is free. Its thread waits until there is one. */
-  take(): number {
+  /** Whether the other thread wants the work to end. */
+  get isEnded(): boolean {
+    return Atomics.load(this.#states, COUNT + 1) === 1
+  }
+
+  end(): void {
+    this.#set(COUNT + 1, 1)
+  }
+
+  /** Returns a chunk that is free. Its thread waits until there is one, or the work is to end. */
+  take(): number | undefined {
     for (;;) {
       const seen = Atomics.load(this.#states, 0)
+      if (this.isEnded) return undefined
       for (let chunk = 0; chunk < COUNT; chunk++)
         if (Atomics.compareExchange(this.#states, chunk + 1, 0, 1) === 0) return chunk
       Atomics.wait(this.#states, 0, seen)
@@ -42,7 +52,11 @@ export class Chunks {
   }
 
   free(chunk: number): void {
-    Atomics.store(this.#states, chunk + 1, 0)
+    this.#set(chunk + 1, 0)
+  }
+
+  #set(at: number, state: number): void {
+    Atomics.store(this.#states, at, state)
     Atomics.add(this.#states, 0, 1)
     Atomics.notify(this.#states, 0)
   }

@@ -3,7 +3,7 @@
  * reads, hashes and compresses, which waits for the disk and for no other thread: it takes half the CPU time.
  */
 import { Worker } from "node:worker_threads"
-import { Cause, Effect, Queue, type Scope } from "effect"
+import { Cause, Deferred, Effect, Queue, type Scope } from "effect"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { AccessError } from "../access/refused.ts"
@@ -79,19 +79,27 @@ export const makePace = (rate: number) => {
 
 type Messages = Queue.Queue<PackMessage, IoError>
 
-const startWorker = (workerData: PackJob, messages: Messages) =>
+const startWorker = (workerData: PackJob, chunks: Chunks, messages: Messages) =>
   Effect.acquireRelease(
     Effect.sync(() => {
       const worker = new Worker(workerFile, { env: {}, workerData })
       const fail = (cause: unknown) =>
         Queue.failCauseUnsafe(messages, Cause.fail(toIoError("pack the files of the server", cause)))
       worker.on("error", fail)
-      worker.on("exit", () => fail("its thread has ended"))
+      const ended = Deferred.makeUnsafe<void>()
+      worker.on("exit", () => {
+        fail("its thread has ended")
+        Deferred.doneUnsafe(ended, Effect.void)
+      })
       worker.on("message", (message: PackMessage) => Queue.offerUnsafe(messages, message))
-      return worker
+      return ended
     }),
-    // It may be waiting for the disk or a chunk.
-    (worker) => Effect.promise(() => worker.terminate())
+    // It may be waiting for the disk or a chunk. It ends itself: see `end` of the thread.
+    (ended) =>
+      Effect.andThen(
+        Effect.sync(() => chunks.end()),
+        Deferred.await(ended)
+      )
   )
 
 /** Packs the files of a server as the objects of a backup, without its manifest. */
@@ -115,6 +123,7 @@ export const packServer = Effect.fnUntraced(function* (
       own: site.layout.written.map(({ target }) => `/${target.join("/")}`),
       chunks: chunks.shared
     },
+    chunks,
     messages
   )
   const pace = makePace(rate)

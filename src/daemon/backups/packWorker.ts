@@ -25,6 +25,9 @@ const { chunks: shared, most, ...walk } = workerData as PackJob
 const chunks = new Chunks(shared)
 const send = (message: PackMessage) => parentPort?.postMessage(message)
 
+/** Ends the thread. Where it is terminated within a call of zstd, it would end the process with it. */
+const end = (): never => process.exit()
+
 const counts = { files: 0, changed_files: 0, size_bytes: 0 } satisfies Counts
 const onChanged = () => {
   counts.changed_files += 1
@@ -64,7 +67,7 @@ class Outlet {
     const frame = zstdCompressSync(this.#buffer.subarray(0, this.#length), ZSTD)
     this.#flushed += this.#length
     this.#length = 0
-    const chunk = chunks.take()
+    const chunk = chunks.take() ?? end()
     const length = frame.copy(chunks.bytesOf(chunk))
     send({ to: this.#to, chunk, length, done: counts.size_bytes })
   }
@@ -128,6 +131,7 @@ const addFile = (walked: Walked, entry: ArchiveEntry) =>
   )
 
 const add = (walked: Walked): Effect.Effect<void, FileRefused | IoError> => {
+  if (chunks.isEnded) end()
   const { name, path, real, stats } = walked
   const entry: ArchiveEntry = {
     name: name.length === 0 ? Buffer.from(".") : Buffer.concat([BELOW, name]),

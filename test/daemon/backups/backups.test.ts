@@ -225,6 +225,23 @@ describe("spec 12.4: one backup at a time on a node", () => {
   )
 })
 
+describe("spec 12.4: a backup that is cancelled while its files are compressed", () => {
+  it.live("ends without a part, and its node makes the next one", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf(place)
+      const { backups, folder, id } = scene
+      writeFileSync(join(folder, "noise.bin"), randomBytes(20_000_000))
+      for (let round = 0; round < 15; round++) {
+        const request = { operation_id: newId(), task: createOf(newId()), target: here }
+        yield* eventually(backups.work(id, request), ({ progress }) => progress.done > round * 500_000)
+        yield* backups.cancel(id, request)
+      }
+      assert.deepStrictEqual(objectsOf(scene), [])
+      assert.strictEqual((yield* made(scene)).state, "done")
+    })
+  )
+})
+
 describe("spec 12.3: what an unfinished backup leaves", () => {
   it.live("parts without a manifest are removed after 24 h; a finished backup is not made again", () =>
     Effect.gen(function* () {
