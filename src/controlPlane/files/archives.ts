@@ -11,6 +11,7 @@ import { LimitReached, limitResponse } from "../http/rateLimit.ts"
 import { requirePath } from "../http/rights.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { Operations } from "../operations/Operations.ts"
+import { failsLate } from "./content.ts"
 import { type makeNodeAccess, unasked } from "./nodeAccess.ts"
 import { attachment, OCTETS } from "./ranges.ts"
 
@@ -45,7 +46,7 @@ export const makeArchive = ({ onContent }: NodeAccess) =>
       yield* describeAudit({ paths })
       const format = asked === undefined || asked === "" ? "tar.zst" : asked
       const bytes = yield* onContent(id, (files) => files.archive(id, { paths, format }))
-      return HttpServerResponse.stream(bytes, {
+      return HttpServerResponse.stream(bytes.pipe(failsLate(id, paths[0] ?? "/")), {
         contentType: OCTETS,
         headers: { "content-disposition": attachment(archiveName(id, paths, format)) }
       })

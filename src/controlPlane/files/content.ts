@@ -26,9 +26,10 @@ const noFile = (path: string, { entry: { type } }: TaggedEntry) =>
             : "Name a file; GET /api/servers/:server/files lists what exists."
       })
 
-const failsLate = <E extends { readonly _tag: string }>(id: ServerId, path: string) =>
+/** Logs that a download breaks after its response has begun. */
+export const failsLate = <E extends { readonly _tag: string }>(id: ServerId, path: string) =>
   Stream.tapError((error: E) =>
-    Effect.logWarning(`the download of a file broke: ${error._tag}`).pipe(
+    Effect.logWarning(`a download broke: ${"detail" in error ? error.detail : error._tag}`).pipe(
       Effect.annotateLogs({ server_id: id, path })
     )
   )

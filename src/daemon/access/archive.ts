@@ -171,8 +171,18 @@ const addEntry = Effect.fnUntraced(function* (
   }
   if (stats.isDirectory()) return yield* writer.add({ ...entry, kind: "folder" }, Stream.empty)
   if (stats.isSymbolicLink() && at !== undefined) {
-    const target = yield* io(path, () => fs.readlink(within(at.folder, at.name), { encoding: "buffer" }))
-    return yield* writer.add({ ...entry, kind: "link", target }, Stream.empty)
+    const target = yield* io(path, () =>
+      fs.readlink(within(at.folder, at.name), { encoding: "buffer" })
+    ).pipe(
+      Effect.asSome,
+      // The server has removed the link, or put something else in its place.
+      Effect.catchIf(
+        (error) => error._tag === "IoError" && (error.code === "ENOENT" || error.code === "EINVAL"),
+        () => Effect.succeedNone
+      )
+    )
+    if (Option.isNone(target)) return
+    return yield* writer.add({ ...entry, kind: "link", target: target.value }, Stream.empty)
   }
   if (!stats.isFile()) return
   const file = yield* open

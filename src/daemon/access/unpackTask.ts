@@ -108,7 +108,7 @@ const commit = Effect.fnUntraced(function* (
           state: "failed",
           refused: late.length,
           reason: reasonOf(
-            `${first}${others.length === 0 ? "" : ` and ${others.length} more`} appeared meanwhile and stay as they are; all others are in place`
+            `${first}${others.length === 0 ? "" : ` and ${others.length} more`} appeared meanwhile: what the server has made stays, and all other entries are in place`
           )
         }
   yield* save(end)

@@ -3,6 +3,7 @@ import {
   mkdirSync,
   readFileSync,
   readlinkSync,
+  renameSync,
   statSync,
   symlinkSync,
   truncateSync,
@@ -92,6 +93,27 @@ for (const [name, place] of Object.entries(places)) {
         const { files, id } = yield* filesOf(place)
         const missing = files.archive(id, { paths: ["/world", "/nothing"], format: "zip" })
         assert.match(yield* refusalOf(Effect.scoped(missing)), /^404 /)
+      }).pipe(Effect.scoped)
+    )
+
+    it.live("a link that the server exchanges for a folder meanwhile does not break an archive", () =>
+      Effect.gen(function* () {
+        const { files, folder, id } = yield* filesOf(place)
+        const at = (name: string) => join(folder, "world", name)
+        mkdirSync(at("folder"))
+        symlinkSync("region", at("link"))
+        const exchange = Effect.sync(() => {
+          renameSync(at("folder"), at("aside"))
+          renameSync(at("link"), at("folder"))
+          renameSync(at("aside"), at("link"))
+        })
+        yield* Effect.forkScoped(Effect.forever(Effect.andThen(exchange, Effect.yieldNow)))
+        const archive = files.archive(id, { paths: ["/world"], format: "tar" })
+        for (let n = 0; n < 100; n++)
+          assert.strictEqual(
+            yield* refusalOf(Effect.scoped(Stream.runDrain(Stream.unwrap(archive)))),
+            "no refusal"
+          )
       }).pipe(Effect.scoped)
     )
 
