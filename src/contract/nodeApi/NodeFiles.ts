@@ -136,13 +136,17 @@ export const MOST_OPEN = 64
 /** Archives that are made of one server at a time: each has its own buffers, and a zip archive its directory. */
 export const MOST_ARCHIVES = 4
 
+/** Searches and comparisons with the base that run on one server at a time: each reads up to 1 GiB, or the whole tree. */
+export const MOST_SEARCHES = 4
+
 /** Entries that one call changes; more are a task. */
 export const MOST_ENTRIES = 1000
 
 /**
  * The files of the servers of a node (spec 10). Every path is absolute in the instance and is walked without links.
  * {@link FileRefused} is 403 the blueprint forbids it, 404 no such path, 409 a folder in place of a file or the reverse,
- * or the server migrates or is being installed, 412 a condition does not hold, 416, 429 too many archives, 507 no room.
+ * or the server migrates or is being installed, 412 a condition does not hold, 416, 429 too many archives or searches,
+ * 507 no room.
  */
 export interface NodeFiles {
   list(

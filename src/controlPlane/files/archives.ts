@@ -7,12 +7,12 @@ import type { ArchiveFormat } from "../../contract/domain/Files.ts"
 import type { Overwrite, UnpackTask } from "../../contract/domain/FileTask.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { FileRefused, MOST_ARCHIVES } from "../../contract/nodeApi/NodeFiles.ts"
-import { LimitReached, limitResponse } from "../http/rateLimit.ts"
+import { limitResponse } from "../http/rateLimit.ts"
 import { requirePath } from "../http/rights.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { Operations } from "../operations/Operations.ts"
 import { failsLate } from "./content.ts"
-import { type makeNodeAccess, unasked } from "./nodeAccess.ts"
+import type { makeNodeAccess } from "./nodeAccess.ts"
 import { attachment, OCTETS } from "./ranges.ts"
 
 type NodeAccess = Effect.Success<typeof makeNodeAccess>
@@ -35,30 +35,20 @@ const archiveName = (id: ServerId, paths: ReadonlyArray<string>, format: Archive
   return `${name === undefined || name === "" ? id : name}.${format}`
 }
 
-/** Seconds after which a download that nothing reads makes room for another one (spec 10.3). */
-const RETRY_AFTER = 5
-
 /** Returns the response with an archive of paths. */
-export const makeArchive = ({ onContent }: NodeAccess) =>
+export const makeArchive = ({ limited }: NodeAccess) =>
   Effect.fnUntraced(
     function* (id: ServerId, paths: ReadonlyArray<string>, asked: ArchiveFormat | "" | undefined) {
       yield* Effect.forEach(paths, requirePath, { discard: true })
       yield* describeAudit({ paths })
       const format = asked === undefined || asked === "" ? "tar.zst" : asked
-      const bytes = yield* onContent(id, (files) => files.archive(id, { paths, format }))
+      const bytes = yield* limited(id, MOST_ARCHIVES, (files) => files.archive(id, { paths, format }))
       return HttpServerResponse.stream(bytes.pipe(failsLate(id, paths[0] ?? "/")), {
         contentType: OCTETS,
         headers: { "content-disposition": attachment(archiveName(id, paths, format)) }
       })
     },
-    Effect.catchTags({
-      PreconditionFailed: unasked,
-      RangeNotSatisfiable: unasked,
-      TooManyRequests: ({ detail, hint }) =>
-        limitResponse(
-          new LimitReached({ detail, hint, limit: MOST_ARCHIVES, resetAfter: RETRY_AFTER * 1000 })
-        )
-    })
+    Effect.catchTag("LimitReached", limitResponse)
   )
 
 const broken = new FileRefused({

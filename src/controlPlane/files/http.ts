@@ -4,10 +4,12 @@ import { describeAudit, withoutAudit } from "../../contract/domain/AuditedReques
 import { InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
 import { isWithin } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
+import { MOST_SEARCHES } from "../../contract/nodeApi/NodeFiles.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { Tickets } from "../events/Tickets.ts"
 import { respondWith } from "../http/conditional.ts"
 import { CurrentPrincipal, ServerAccess } from "../http/Principal.ts"
+import { limitResponse } from "../http/rateLimit.ts"
 import { linkOf, pageAfter } from "../http/requestUrl.ts"
 import { requirePath } from "../http/rights.ts"
 import { makeBulk } from "../servers/ServerManager.ts"
@@ -50,7 +52,7 @@ export const FilesHandlers = handlersOf(
     const { change, pack } = yield* makeChanges(nodes)
     const read = makeRead(nodes)
     const write = makeWrite(nodes)
-    const { on } = nodes
+    const { limited, on } = nodes
 
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ params: { server: id }, query, request }) {
@@ -99,31 +101,39 @@ export const FilesHandlers = handlersOf(
         return change(params.server, changes, headers)
       },
       pack: ({ headers, params, payload }) => pack(params.server, payload, headers),
-      search: Effect.fnUntraced(function* ({ params: { server: id }, query }) {
-        const path = orRoot(query.path)
-        const { limit = "", name = "", text = "" } = query
-        yield* requirePath(path)
-        yield* text === "" ? withoutAudit : describeAudit({ paths: [path] })
-        const asked = {
-          path,
-          ...(name === "" ? {} : { name }),
-          ...(text === "" ? {} : { text }),
-          case_sensitive: query.case === true,
-          limit: limit === "" ? MATCHES : Number(limit)
-        }
-        const { incomplete, matches } = yield* on(id, (files) => files.search(id, asked))
-        return yield* respondWith(
-          JSON.stringify(matches),
-          incomplete ? { "x-muster-incomplete": "true" } : {}
-        )
-      }),
-      diff: Effect.fnUntraced(function* ({ params: { server: id } }) {
-        const folders = (yield* CurrentPrincipal)?.paths
-        const all = yield* on(id, (files) => files.diff(id))
-        return folders === undefined
-          ? all
-          : all.filter(({ path }) => folders.some((folder) => isWithin(folder, path)))
-      }),
+      search: Effect.fnUntraced(
+        function* ({ params: { server: id }, query }) {
+          const path = orRoot(query.path)
+          const { limit = "", name = "", text = "" } = query
+          yield* requirePath(path)
+          yield* text === "" ? withoutAudit : describeAudit({ paths: [path] })
+          const asked = {
+            path,
+            ...(name === "" ? {} : { name }),
+            ...(text === "" ? {} : { text }),
+            case_sensitive: query.case === true,
+            limit: limit === "" ? MATCHES : Number(limit)
+          }
+          const { incomplete, matches } = yield* limited(id, MOST_SEARCHES, (files) =>
+            files.search(id, asked)
+          )
+          return yield* respondWith(
+            JSON.stringify(matches),
+            incomplete ? { "x-muster-incomplete": "true" } : {}
+          )
+        },
+        Effect.catchTag("LimitReached", limitResponse)
+      ),
+      diff: Effect.fnUntraced(
+        function* ({ params: { server: id } }) {
+          const folders = (yield* CurrentPrincipal)?.paths
+          const all = yield* limited(id, MOST_SEARCHES, (files) => files.diff(id))
+          return folders === undefined
+            ? all
+            : all.filter(({ path }) => folders.some((folder) => isWithin(folder, path)))
+        },
+        Effect.catchTag("LimitReached", limitResponse)
+      ),
       writeToMany: Effect.fnUntraced(function* ({ payload: { content, from, path, selector } }) {
         yield* requirePath(path)
         yield* describeAudit({ paths: [path] })

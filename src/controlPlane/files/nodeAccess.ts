@@ -13,8 +13,12 @@ import type { BulkOutcomes } from "../../contract/domain/Selector.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import type { FileError, FileRefused, NodeFiles } from "../../contract/nodeApi/NodeFiles.ts"
 import { refusalError } from "../../contract/nodeApi/NodeFilesApi.ts"
+import { LimitReached } from "../http/rateLimit.ts"
 import type { BulkFailure } from "../servers/ServerManager.ts"
 import { makeNodeCalls, makeNodeErrors } from "../servers/state/nodeCalls.ts"
+
+/** Milliseconds after which a download that nothing reads makes room for another one (spec 10.3). */
+const RETRY_AFTER = 5_000
 
 /** The refusal of a condition, a range or an archive that the call did not have. */
 export const unasked = ({ detail, hint }: PreconditionFailed | RangeNotSatisfiable | TooManyRequests) =>
@@ -50,6 +54,19 @@ export const makeNodeAccess = Effect.gen(function* () {
       PreconditionFailed: unasked,
       RangeNotSatisfiable: unasked,
       TooManyRequests: unasked
+    })
+
+  /** {@link on} for work of which a node does little at a time. @error LimitReached this would be too much (429) */
+  const limited = <A, R>(
+    id: ServerId,
+    limit: number,
+    use: (files: NodeFiles) => Effect.Effect<A, FileError, R>
+  ) =>
+    Effect.catchTags(onContent(id, use), {
+      PreconditionFailed: unasked,
+      RangeNotSatisfiable: unasked,
+      TooManyRequests: ({ detail, hint }) =>
+        Effect.fail(new LimitReached({ detail, hint, limit, resetAfter: RETRY_AFTER }))
     })
 
   /** Makes changes in order; returns the outcome of each by its path, or `large` if they are more than one request makes. */
@@ -88,5 +105,5 @@ export const makeNodeAccess = Effect.gen(function* () {
     )
   })
 
-  return { on, onContent, change, recordOf } as const
+  return { on, onContent, limited, change, recordOf } as const
 })

@@ -114,6 +114,12 @@ export const makeAccess = ({
       )
     }).pipe(Effect.mapError(toFileError(path)))
 
+  /** Runs an access that walks many files, of which a server has few at a time. */
+  const searched: typeof use = (id, path, access) =>
+    Effect.flatMap(Effect.mapError(instances.get(id), toFileError(path)), ({ accesses }) =>
+      accesses.searching(use(id, path, access))
+    )
+
   const stream = (
     id: ServerId,
     path: string,
@@ -184,9 +190,9 @@ export const makeAccess = ({
       stream(id, request.paths[0] ?? "/", (site) => archiveOf(site, request), true)
     ),
     search: Effect.fn("NodeFiles.search")((id, request) =>
-      use(id, request.path, ({ site }) => searchFiles(site, request))
+      searched(id, request.path, ({ site }) => searchFiles(site, request))
     ),
-    diff: Effect.fn("NodeFiles.diff")((id) => use(id, "/", ({ site }) => differences(site))),
+    diff: Effect.fn("NodeFiles.diff")((id) => searched(id, "/", ({ site }) => differences(site))),
     begin: Effect.fn("NodeFiles.begin")(function* (id, { operation_id, task }) {
       return yield* tasks.begin(yield* instances.get(id), operation_id, task, (access) =>
         use(id, "/", access)

@@ -1,7 +1,7 @@
 /** The accesses of callers to the files of one instance (spec 10.3), which never hold up work on these files. */
-import { Clock, Deferred, Effect, Exit, Scope, Semaphore, Stream } from "effect"
+import { Clock, Deferred, Effect, Exit, Option, Scope, Semaphore, Stream } from "effect"
 import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
-import { FileRefused, MOST_ARCHIVES } from "../../contract/nodeApi/NodeFiles.ts"
+import { FileRefused, MOST_ARCHIVES, MOST_SEARCHES } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 
 interface Running {
@@ -35,6 +35,12 @@ const tooManyArchives = new FileRefused({
   hint: "Wait until one of them has ended, then try again."
 })
 
+const tooManySearches = new FileRefused({
+  status: 429,
+  detail: `the server has ${MOST_SEARCHES} searches that run`,
+  hint: "Wait until one of them has ended, then try again."
+})
+
 const replaced = new FileRefused({
   status: 409,
   detail: "the transfer was ended: nothing read it, and another archive needed its place",
@@ -58,6 +64,7 @@ export class Accesses {
   readonly #idleMillis: number
   readonly #archives = Semaphore.makeUnsafe(MOST_ARCHIVES)
   readonly #packs = Semaphore.makeUnsafe(MOST_PACKING)
+  readonly #searches = Semaphore.makeUnsafe(MOST_SEARCHES)
   readonly #downloads = new Set<Running>()
   /** The task that has the files for itself, as refusals of other tasks name it; unset unless there is one. */
   exclusive: string | undefined
@@ -129,6 +136,13 @@ export class Accesses {
         Effect.andThen(Effect.raceFirst(Scope.provide(use, running.scope), Deferred.await(running.cut))),
         Effect.flatMap((stream) => this.#watched(running, stream))
       )
+    )
+  }
+
+  /** Runs a search. @error FileRefused 429 too many run */
+  searching<A, E, R>(search: Effect.Effect<A, E, R>): Effect.Effect<A, E | FileRefused, R> {
+    return Effect.flatMap(this.#searches.withPermitsIfAvailable(1)(search), (found) =>
+      Option.isSome(found) ? Effect.succeed(found.value) : Effect.fail(tooManySearches)
     )
   }
 

@@ -14,7 +14,7 @@ import { createServer } from "node:net"
 import { dirname, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Result, Stream } from "effect"
-import { MOST_ARCHIVES } from "../../../src/contract/nodeApi/NodeFiles.ts"
+import { MOST_ARCHIVES, MOST_SEARCHES } from "../../../src/contract/nodeApi/NodeFiles.ts"
 import { Accesses } from "../../../src/daemon/instances/Accesses.ts"
 import { eventually } from "../../support/eventually.ts"
 import { asRoot, bytesOf, filesOf, places, put, refusalOf, statusesOf } from "./scene.ts"
@@ -245,6 +245,19 @@ describe("spec 10.3: accesses that run", () => {
         assert.match(yield* refusalOf(Stream.runDrain(unread)), /^409 .*another archive needed its place/)
         assert.match(yield* refusalOf(Effect.scoped(download(accesses))), /^429 /)
       }).pipe(Effect.scoped)
+  )
+
+  it.live("one search too many of a server is refused, and the end of another one makes room", () =>
+    Effect.gen(function* () {
+      const accesses = new Accesses()
+      const search = accesses.searching(Effect.never)
+      const running = yield* Effect.forEach(Array.from({ length: MOST_SEARCHES }), () =>
+        Effect.forkScoped(search, { startImmediately: true })
+      )
+      assert.match(yield* refusalOf(search), /^429 .*4 searches/)
+      yield* Effect.forEach(running.slice(0, 1), Fiber.interrupt)
+      assert.strictEqual(yield* accesses.searching(Effect.succeed("found")), "found")
+    }).pipe(Effect.scoped)
   )
 
   it.live("archives that are packed count, wait for a place, and leave places for downloads", () =>
