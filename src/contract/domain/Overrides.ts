@@ -2,7 +2,6 @@ import { Schema, Struct } from "effect"
 import { ParserName } from "./ConfigPatch.ts"
 import { MOST_VARIABLES } from "./environment.ts"
 import { DefinitionId } from "./Id.ts"
-import { PrintableText } from "./Labels.ts"
 import { limitFields, MemoryLimitInput } from "./Limits.ts"
 import { optionalInput, optionalInputs } from "./optionalInput.ts"
 import { RunPriority, RunRule, restartFields } from "./RunRule.ts"
@@ -130,7 +129,7 @@ const boundedEnv = Schema.makeFilter(
 const MOST_LEFT_OUT = 100
 
 /** Schedules of the blueprint that do not hold for the server, by their names (spec 13.7). */
-const LeftOut = Schema.Record(PrintableText(64), Schema.Null).check(
+const LeftOut = Schema.Record(Schema.String.check(Schema.isMaxLength(64)), Schema.Null).check(
   Schema.makeFilter((names) => Object.keys(names).length <= MOST_LEFT_OUT, {
     expected: `at most ${MOST_LEFT_OUT} names`
   })

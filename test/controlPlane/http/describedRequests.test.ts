@@ -33,6 +33,9 @@ const beyondSchemas = [
   /^Expected paths only with browse or files in allow, and without backups and restore$/,
   /^expected an absolute path such as /,
   /^Expected either from or content$/,
+  // Few languages have a type for null: it is written as an object.
+  /^Expected null$/,
+  /^Expected at most 100 names$/,
   /^Expected either server_id or selector$/,
   /^Expected steps that take at most 24 h together$/,
   /^Expected a name that ends with /,

@@ -36,11 +36,9 @@ const withoutSingleValue = (schema: JsonObject): JsonObject => {
   return schema.type === "boolean" && values !== undefined ? rest : schema
 }
 
-/** Writes a field that is always null as an object that may be null: few languages have a type for null. */
-const withoutBareNull = (fields: JsonObject): JsonObject =>
-  Record.map(fields, (field) =>
-    isNull(field) ? { type: ["object", "null"], description: "Always null." } : field
-  )
+/** Writes a value that is always null as an object that may be null: few languages have a type for null. */
+const withoutBareNull = (schema: unknown): unknown =>
+  isNull(schema) ? { type: ["object", "null"], description: "Always null." } : schema
 
 /** Adds the width of a number. The bounds of exact integers in JavaScript say nothing to other languages. */
 const withWidth = (schema: JsonObject): JsonObject => {
@@ -101,9 +99,12 @@ export const plain = (names: Readonly<Record<string, unknown>>): ((value: unknow
     const shaped = withNull(
       withWidth(withoutSingleValue(withoutUnicodePattern(asMap(withDescribed(schema)))))
     )
-    return isObject(shaped.properties)
-      ? { ...shaped, properties: withoutBareNull(shaped.properties) }
-      : shaped
+    const { additionalProperties, properties } = shaped
+    return {
+      ...shaped,
+      ...(isObject(properties) ? { properties: Record.map(properties, withoutBareNull) } : {}),
+      ...(isNull(additionalProperties) ? { additionalProperties: withoutBareNull(additionalProperties) } : {})
+    }
   })
 
 export const SCHEMAS = "#/components/schemas/"
