@@ -53,6 +53,12 @@ layer(service(), options)("muster backups", (it) => {
           ""
         )
         assert.match(yield* done("backups", "verify", id), /^backup\.verify is done: /)
+        assert.match(
+          yield* done("backups", "drill", id, "--wait", "-o", "json"),
+          /"drill": *\{[^}]*"ok": *true/
+        )
+        const drill = yield* done("backups", "drill", "kept:latest", "-o", "id")
+        yield* done("operations", "wait", drill)
         assert.match(yield* done("backups", "pin", "kept:latest"), /^kept: +pinned$/m)
         assert.match(yield* done("backups", "unpin", id), /^kept: +until \S+Z$/m)
         assert.include(yield* refused(64, "backups", "delete", id), `Delete ${id} of kept, `)

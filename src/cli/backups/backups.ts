@@ -4,10 +4,11 @@ import { Argument, Command, Flag } from "effect/cli"
 import { BackupState } from "../../contract/domain/Backup.ts"
 import { restoreBackup } from "../servers/restore.ts"
 import { askFor, backupArgument, backupNamed, listing, serverIdNamed } from "../shared/backup.ts"
-import { command, given, group, limitFlag, severalFlag, textFlag } from "../shared/command.ts"
+import { command, given, group, limitFlag, severalFlag, switchFlag, textFlag } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
-import { waitedFor } from "../shared/operation.ts"
-import { objectCommand, outputFlags, printList } from "../shared/output.ts"
+import { nodeNamed } from "../shared/named.ts"
+import { endOf, listing as operationListing, waitedFor } from "../shared/operation.ts"
+import { objectCommand, outputFlags, printList, printOne } from "../shared/output.ts"
 import { confirm, yesFlag } from "../shared/terminal.ts"
 import { sinceFlag } from "../shared/times.ts"
 import { create } from "./create.ts"
@@ -81,6 +82,34 @@ const verify = command("verify", {
   }
 })
 
+const drill = command("drill", {
+  description:
+    "Make a server of a backup, wait until it runs, and delete it with its files. The backup then has the result. Needs the rights restore and create.",
+  short: "Try whether a server of a backup starts",
+  examples: {
+    "muster backups drill lobby:latest --wait": "Fail with the reason if the server does not run",
+    "muster backups drill 5hq1 --node n2": "On a node; print the operation, and do not wait"
+  },
+  input: {
+    backup: backupArgument,
+    node: textFlag("node", "The node of the server: its id, or the beginning of one; default: any that fits"),
+    wait: switchFlag("wait", "Wait for the result"),
+    ...outputFlags
+  },
+  *run({ backup: text, node, wait, ...flags }) {
+    const backup = yield* backupNamed(text)
+    const payload = Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {}
+    const begun = yield* ask((muster) => muster.backups.drill({ params: { backup: backup.id }, payload }))
+    if (!wait) return yield* printOne(flags, operationListing, begun)
+    yield* endOf(begun)
+    yield* printOne(
+      flags,
+      listing,
+      yield* ask((muster) => muster.backups.get({ params: { backup: backup.id } }))
+    )
+  }
+})
+
 const pinning = (name: "pin" | "unpin", pinned: boolean, description: string) =>
   objectCommand(
     name,
@@ -131,6 +160,7 @@ export const backups = group("backups", {
     list,
     show,
     verify,
+    drill,
     files,
     get,
     restoreBackup,

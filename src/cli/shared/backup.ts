@@ -51,6 +51,8 @@ export const listing: Listing<Backup> = {
     "changed files": wide(({ changed_files = 0 }) => (changed_files === 0 ? "" : String(changed_files))),
     sha256: wide(({ sha256 }) => sha256 ?? ""),
     ended: wide(({ finished_at }) => finished_at ?? ""),
+    drill: wide(({ drill }) => (drill === undefined ? "" : `${drill.ok ? "ok" : "failed"} ${drill.at}`)),
+    "drill failed": wide(({ drill }) => drill?.reason ?? ""),
     operation: wide(({ operation_id }) => operation_id),
     reason: ({ reason }) => reason ?? ""
   }

@@ -6,6 +6,7 @@ import {
   BackupPatch,
   BackupRequest,
   BackupState,
+  DrillRequest,
   RestoreRequest
 } from "../domain/Backup.ts"
 import {
@@ -17,6 +18,7 @@ import {
 } from "../domain/BackupTarget.ts"
 import {
   Conflict,
+  Forbidden,
   InvalidRequest,
   NodeFailure,
   NotFound,
@@ -173,6 +175,19 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
       route("Read every part of a backup, and compare it with its digest", {
         right: "backups",
         audited: "backup.verify",
+        longestWait: LONGEST_WAIT_SECONDS
+      })
+    ),
+    HttpApiEndpoint.post("drill", "/backups/:backup/drill", {
+      params: backup,
+      headers: waitHeaders,
+      payload: DrillRequest,
+      success: Operation.pipe(HttpApiSchema.status(202)),
+      error: [...errors, Forbidden, InvalidRequest]
+    }).annotateMerge(
+      route("Make a server of a backup, wait until it runs, and delete it; also needs the right create", {
+        right: "restore",
+        audited: "backup.drill",
         longestWait: LONGEST_WAIT_SECONDS
       })
     )

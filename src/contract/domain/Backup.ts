@@ -49,6 +49,14 @@ export type BackupFigures = typeof BackupFigures.Type
 
 const figures = Struct.map(PackedFigures.fields, Schema.optionalKey)
 
+/** The last drill of a backup: whether a server of it has been online (spec 12.11). */
+export const BackupDrill = Schema.Struct({
+  at: TimeText,
+  ok: Schema.Boolean,
+  reason: Schema.optionalKey(NodeText)
+}).annotate({ identifier: "BackupDrill" })
+export type BackupDrill = typeof BackupDrill.Type
+
 /** A backup as callers see it (spec 12.1). */
 export const Backup = Schema.Struct({
   id: Schema.String,
@@ -72,7 +80,8 @@ export const Backup = Schema.Struct({
   created_at: TimeText,
   finished_at: Schema.optionalKey(TimeText),
   /** Why it failed. */
-  reason: Schema.optionalKey(NodeText)
+  reason: Schema.optionalKey(NodeText),
+  drill: Schema.optionalKey(BackupDrill)
 }).annotate({ identifier: "Backup" })
 export type Backup = typeof Backup.Type
 
@@ -130,7 +139,8 @@ export const BackupRecord = Schema.Struct({
   created_by: Schema.NullOr(Schema.String),
   created_at: TimeText,
   finished_at: Schema.NullOr(TimeText),
-  reason: Schema.NullOr(Schema.String)
+  reason: Schema.NullOr(Schema.String),
+  drill: Schema.NullOr(BackupDrill)
 })
 export type BackupRecord = typeof BackupRecord.Type
 
@@ -138,6 +148,7 @@ export type BackupRecord = typeof BackupRecord.Type
 export const shownBackup = (record: BackupRecord): Backup => {
   const {
     created_by: _,
+    drill,
     expires_at,
     figures,
     finished_at,
@@ -157,7 +168,8 @@ export const shownBackup = (record: BackupRecord): Backup => {
     ...shown,
     ...(expires_at === null ? {} : { expires_at }),
     ...(finished_at === null ? {} : { finished_at }),
-    ...(reason === null ? {} : { reason })
+    ...(reason === null ? {} : { reason }),
+    ...(drill === null ? {} : { drill })
   }
 }
 
@@ -187,6 +199,14 @@ export const BackupPatch = Schema.Struct({
   expires_in: Schema.optionalKey(nullOr(ExpiresIn))
 }).annotate({ identifier: "BackupPatch" })
 export type BackupPatch = typeof BackupPatch.Type
+
+/** Body of `POST /api/backups/:backup/drill`. */
+export const DrillRequest = Schema.Struct({
+  node_id: optionalInput(
+    NodeId.annotate({ description: "The node of the server of the drill; default: as for a creation." })
+  )
+}).annotate({ identifier: "DrillRequest" })
+export type DrillRequest = typeof DrillRequest.Type
 
 /** A backup keeps these facts of its server, so that the server can be made again. */
 const BackedUpServer = Schema.Struct({

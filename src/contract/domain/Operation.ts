@@ -21,7 +21,8 @@ export const OperationKind = Schema.Literals([
   "files.unpack",
   "backup.create",
   "backup.verify",
-  "backup.restore"
+  "backup.restore",
+  "backup.drill"
 ])
 export type OperationKind = typeof OperationKind.Type
 
@@ -34,7 +35,8 @@ const rights: Readonly<Record<OperationKind, { readonly see: PartRight; readonly
   "files.unpack": { see: "browse", begin: "files" },
   "backup.create": { see: "backups", begin: "backups" },
   "backup.verify": { see: "backups", begin: "backups" },
-  "backup.restore": { see: "backups", begin: "restore" }
+  "backup.restore": { see: "backups", begin: "restore" },
+  "backup.drill": { see: "backups", begin: "restore" }
 }
 
 /** Whether an operation of a kind has its server for itself: no other of these, no change of its files or node (spec 12.4). */

@@ -210,7 +210,8 @@ export const makeNewBackup = Effect.gen(function* () {
           created_by: operation.created_by,
           created_at: operation.created_at,
           finished_at: null,
-          reason: null
+          reason: null,
+          drill: null
         },
         server
       )

@@ -15,6 +15,7 @@ import { makeBulk } from "../servers/ServerManager.ts"
 import { Backups } from "./Backups.ts"
 import { BackupTargets } from "./BackupTargets.ts"
 import { makeContents } from "./contents.ts"
+import { Drills } from "./Drills.ts"
 import { Restores } from "./Restores.ts"
 
 const PAGE = 20
@@ -37,6 +38,7 @@ export const BackupsHandlers = handlersOf(
   Effect.fn(function* (handlers) {
     const accepted = yield* makeAccepted
     const backups = yield* Backups
+    const drills = yield* Drills
     const restores = yield* Restores
     const bulk = yield* makeBulk
     const begins = yield* makeBegins
@@ -102,7 +104,9 @@ export const BackupsHandlers = handlersOf(
       verify: Effect.fnUntraced(function* ({ headers: { prefer }, params }) {
         yield* describeAudit({ id: params.backup })
         return yield* accepted(backups.verify(params.backup), prefer)
-      })
+      }),
+      drill: ({ headers: { prefer }, params, payload }) =>
+        accepted(drills.drill(params.backup, payload), prefer)
     })
   })
 )

@@ -7,6 +7,7 @@ import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { Backups, makeRemoveBackup } from "./Backups.ts"
 import { BackupTargets } from "./BackupTargets.ts"
+import { Drills, drillRemovals } from "./Drills.ts"
 import { Restores } from "./Restores.ts"
 import { BackupRunners } from "./runners.ts"
 import type { BackupTargetsOptions } from "./targetsFile.ts"
@@ -42,7 +43,10 @@ const BackupExpiry = Layer.effectDiscard(
 
 /** Operations with all their kinds, and backups. */
 export const layerBackups = (options: BackupTargetsOptions) =>
-  Layer.provideMerge(BackupExpiry, Layer.provideMerge(Restores.layer, Backups.layer)).pipe(
+  Layer.provideMerge(
+    Layer.merge(BackupExpiry, drillRemovals),
+    Layer.provideMerge(Layer.merge(Restores.layer, Drills.layer), Backups.layer)
+  ).pipe(
     Layer.provideMerge(layerOperationsWith(Layer.mergeAll(FileTaskRunners, BackupRunners))),
     Layer.provideMerge(BackupTargets.layer(options))
   )

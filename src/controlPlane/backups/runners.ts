@@ -18,6 +18,7 @@ import {
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { accessIn, BackupTargets } from "./BackupTargets.ts"
+import { makeDrillRunner } from "./drillRunner.ts"
 import { makeRestoreRunner } from "./restoreRunner.ts"
 import { surplus } from "./retention.ts"
 
@@ -136,7 +137,9 @@ export const BackupRunners = Layer.effectDiscard(
         yield* create.cancel({ operation_id: operation.id, task: yield* readTask(operation) }, server)
       })
     })
-    register("backup.restore", yield* makeRestoreRunner(create))
+    const restore = yield* makeRestoreRunner(create)
+    register("backup.restore", restore)
+    register("backup.drill", yield* makeDrillRunner(restore))
     register("backup.verify", verify)
   })
 )

@@ -60,7 +60,9 @@ const makeVisibility = Effect.gen(function* () {
       seesAll: within === undefined,
       sees: (record: OperationRecord): boolean => {
         const { created_by, server_id } = record
-        return index.isWithin(server_id, within) && maySee({ operation: shownOperation(record), created_by })
+        const isOwn = created_by === caller?.key_id && index.get(server_id) === undefined
+        const isRead = isOwn || index.isWithin(server_id, within)
+        return isRead && maySee({ operation: shownOperation(record), created_by })
       },
       /** What the database can select. */
       selected: {

@@ -44,6 +44,8 @@ export interface CreateRequest {
   readonly expires_in?: number
   /** The backup whose files the server gets before its first start. */
   readonly from_backup?: string
+  /** Whether the server is that of a drill, whose operation starts and deletes it (spec 12.11). */
+  readonly drill?: true
   readonly idempotency?: { readonly key: string; readonly body_hash: string }
 }
 
@@ -197,11 +199,10 @@ const makeCreateNew = Effect.gen(function* () {
         placement,
         idempotency: request.idempotency,
         quotas: caller?.quotas ?? [],
-        audited: yield* CurrentAudit,
+        // The entry of a drill names the backup.
+        audited: request.drill ? undefined : yield* CurrentAudit,
         restore:
-          request.from_backup === undefined
-            ? undefined
-            : restoreOf(record, request.from_backup, request.start)
+          request.from_backup === undefined ? undefined : restoreOf(record, request.from_backup, request)
       }).pipe(
         (write) => index.creating(record, write),
         inSpan("commit"),
@@ -267,7 +268,7 @@ export const makeCreation = Effect.gen(function* () {
       given.startUnlessSaid ??
       false
     const created = yield* priority.creating(createOnce({ ...given, start }))
-    yield* describeAudit({ id: created.id })
+    if (!given.drill) yield* describeAudit({ id: created.id })
     return { ...created, start }
   }, inSpan("ServerManager.create"))
 

@@ -46,15 +46,15 @@ export const makeFromBackup = Effect.gen(function* () {
   })
 })
 
-/** Returns the operation that restores the backup of a creation once the server is installed, and then starts it. */
+/** Returns the operation that restores the backup of a creation once the server is installed, and then starts it, or drills. */
 export const restoreOf = (
   { created_at, created_by, id }: ServerRecord,
   backup_id: string,
-  start: boolean
+  { drill, start }: Pick<CreateRequest, "drill"> & { readonly start: boolean }
 ): OperationRecord => {
   const request: RestoreWork = { backup_id, safety: null, start }
   return newOperation({
-    kind: "backup.restore",
+    kind: drill ? "backup.drill" : "backup.restore",
     server_id: id,
     request,
     created_by: created_by ?? null,

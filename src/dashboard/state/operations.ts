@@ -19,6 +19,7 @@ const titles: Readonly<Record<string, string>> = {
   "backup.create": "Back up",
   "backup.verify": "Check a backup",
   "backup.restore": "Restore a backup",
+  "backup.drill": "Drill of a backup",
   "files.change": "Change files",
   "files.pack": "Pack files",
   "files.unpack": "Unpack an archive"
@@ -28,7 +29,11 @@ export const titleOf = ({ kind }: Operation): string => titles[kind] ?? kind
 
 /** Returns the right that cancels an operation (spec 11.3). */
 export const rightOf = ({ kind }: Operation): Right =>
-  kind === "backup.restore" ? "restore" : kind.startsWith("backup.") ? "backups" : "files"
+  kind === "backup.restore" || kind === "backup.drill"
+    ? "restore"
+    : kind.startsWith("backup.")
+      ? "backups"
+      : "files"
 
 export const isUnfinished = ({ state }: Operation): boolean => state === "queued" || state === "running"
 

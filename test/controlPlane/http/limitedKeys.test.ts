@@ -105,6 +105,7 @@ const inputs: Readonly<
   "backups.content": () => ({ status: 404, query: "?path=/a" }),
   "backups.archive": () => ({ status: 404 }),
   "backups.verify": () => ({ status: 404 }),
+  "backups.drill": () => ({ status: 404, body: {} }),
   "backups.restore": () => ({ status: 404, body: { backup_id: "none" } }),
   "sftp.login": () => ({ status: 404 }),
   "schedules.create": (id) => ({

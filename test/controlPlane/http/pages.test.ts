@@ -488,6 +488,7 @@ layer(service(noNode), options)("pages", (it) => {
           "POST /api/backup-targets",
           "POST /api/backup-targets/{target}/test",
           "POST /api/backups",
+          "POST /api/backups/{backup}/drill",
           "POST /api/backups/{backup}/verify",
           "POST /api/blueprints/reload",
           "POST /api/events/tickets",

@@ -169,6 +169,7 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "backups.files": [{}, { query: "?path=/&limit=1" }],
   "backups.patch": [{ body: { pinned: true, expires_in: 3600 } }],
   "backups.verify": [{}],
+  "backups.drill": [{ body: {} }],
   // The server of the test runs; `restore.test.ts` restores one.
   "backups.restore": [],
   "backupTargets.list": [{}],

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import {
+  BackupDrill,
   BackupFigures,
   type BackupPatch,
   BackupRecord,
@@ -20,10 +21,12 @@ const BackupRow = Schema.Struct({
   server_labels: JsonColumn(Labels),
   overrides: JsonColumn(Schema.toType(Overrides)),
   figures: Schema.NullOr(JsonColumn(BackupFigures)),
-  pinned: BooleanColumn
+  pinned: BooleanColumn,
+  drill: Schema.NullOr(JsonColumn(BackupDrill))
 })
 const encode = writeRow(BackupRow)
 const encodeFigures = writeRow(JsonColumn(BackupFigures))
+const encodeDrill = writeRow(JsonColumn(BackupDrill))
 const encodeLabels = writeRow(JsonColumn(Labels))
 const readAll = readRows(BackupRow)
 const readOne = firstRow(BackupRow)
@@ -139,6 +142,17 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
         return yield* changed(
           sql`UPDATE backups SET ${sql.update(end)}
             WHERE id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
+          server
+        )
+      }),
+      /** Notes the result of a drill; nothing if the backup was deleted. */
+      drilled: Effect.fn("BackupRepo.drilled")(function* (
+        id: string,
+        drill: BackupDrill,
+        server: BackedUpServer
+      ): Writing<BackupRecord | undefined> {
+        return yield* changed(
+          sql`UPDATE backups SET drill = ${yield* encodeDrill(drill)} WHERE id = ${id} RETURNING *`,
           server
         )
       }),

@@ -36,11 +36,12 @@ const consistencies: Readonly<Record<NonNullable<Backup["consistency"]>, string>
   crash: "the server was up"
 }
 
-const factsOf = ({ changed_files = 0, consistency, expires_at, files, pinned }: Backup): string =>
+const factsOf = ({ changed_files = 0, consistency, drill, expires_at, files, pinned }: Backup): string =>
   [
     ...(files === undefined ? [] : [counted(files, "file")]),
     ...(consistency === undefined ? [] : [consistencies[consistency]]),
     ...(changed_files === 0 ? [] : [`${count(changed_files)} changed while they were read`]),
+    ...(drill?.ok === true ? [`a server of it ran in the drill of ${dateTime(drill.at)}`] : []),
     ...(expires_at === undefined || pinned ? [] : [`kept until ${dateTime(expires_at)}`])
   ].join(", ")
 
@@ -62,7 +63,7 @@ interface Shown {
 }
 
 const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged: () => void): View => {
-  const { created_at, id, name, pinned, reason, server_id, size_bytes, state, stored_bytes } = backup
+  const { created_at, drill, id, name, pinned, reason, server_id, size_bytes, state, stored_bytes } = backup
   const server_name = backup.server_name ?? server_id
   const title = titleOf(backup)
   const whyNoUse = state === "done" ? undefined : `The backup is ${state}.`
@@ -80,6 +81,9 @@ const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged:
         )}
         <span class="muted backup-facts">{factsOf(backup)}</span>
         {reason !== undefined && <span class="problem backup-facts">{reason}</span>}
+        {drill?.ok === false && (
+          <span class="problem backup-facts">{`The drill of ${dateTime(drill.at)} failed: ${drill.reason}`}</span>
+        )}
       </th>
       <td>
         <time dateTime={created_at} title={dateTime(created_at)}>

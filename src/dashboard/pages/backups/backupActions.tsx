@@ -32,6 +32,19 @@ const verify = async (backup: Backup): Promise<void> => {
   })
 }
 
+/** Begins a drill; the row of the backup has its result. */
+const drill = async (backup: Backup, onChanged: () => void): Promise<void> => {
+  const begun = await post<Operation>(`${pathOf(backup)}/drill`, {})
+  if (!begun.ok) return failed(`No drill: ${titleOf(backup)}`, begun)
+  await tellOperation(begun.body, {
+    begun: "The drill has begun",
+    fine: `A server of the backup ran: ${titleOf(backup)}`,
+    detail: "The server of the drill is deleted.",
+    refused: `The drill has failed: ${titleOf(backup)}`
+  })
+  onChanged()
+}
+
 const pin = (backup: Backup, onChanged: () => void): void =>
   void tell(
     request("PATCH", pathOf(backup), { body: { pinned: !backup.pinned } }),
@@ -79,6 +92,11 @@ export const itemsOf = (backup: Backup, onChanged: () => void): ReadonlyArray<Me
       onChoose: () => openDialog(<RenameDialog backup={backup} onChanged={onChanged} />)
     },
     { text: "Check every part", whyNot: whyNoDownload(backup), onChoose: () => void verify(backup) },
+    {
+      text: "Drill: start a server of it",
+      whyNot: whyNoDownload(backup) ?? whyNot("restore") ?? whyNot("create"),
+      onChoose: () => void drill(backup, onChanged)
+    },
     {
       text: "Delete…",
       isDangerous: true,
