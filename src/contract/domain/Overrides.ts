@@ -127,12 +127,17 @@ const boundedEnv = Schema.makeFilter(
 )
 
 const MOST_LEFT_OUT = 100
+const LONGEST_LEFT_OUT = 64
 
 /** Schedules of the blueprint that do not hold for the server, by their names (spec 13.7). */
-const LeftOut = Schema.Record(Schema.String.check(Schema.isMaxLength(64)), Schema.Null).check(
-  Schema.makeFilter((names) => Object.keys(names).length <= MOST_LEFT_OUT, {
-    expected: `at most ${MOST_LEFT_OUT} names`
-  })
+const LeftOut = Schema.Record(Schema.String, Schema.Null).check(
+  Schema.makeFilter(
+    (given) => {
+      const names = Object.keys(given)
+      return names.length <= MOST_LEFT_OUT && names.every(({ length }) => length <= LONGEST_LEFT_OUT)
+    },
+    { expected: `at most ${MOST_LEFT_OUT} names of at most ${LONGEST_LEFT_OUT} characters` }
+  )
 )
 
 const overrideFields = {

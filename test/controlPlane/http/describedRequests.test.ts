@@ -35,7 +35,7 @@ const beyondSchemas = [
   /^Expected either from or content$/,
   // Few languages have a type for null: it is written as an object.
   /^Expected null$/,
-  /^Expected at most 100 names$/,
+  /^Expected at most 100 names of at most 64 characters$/,
   /^Expected either server_id or selector$/,
   /^Expected steps that take at most 24 h together$/,
   /^Expected a name that ends with /,
