@@ -298,7 +298,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
         assert.include(output, "Problem: no server matches the selector today")
         assert.match(
           output,
-          /^ID +NAME +CRON +TIMEZONE +SERVERS +NEXT +LAST\n\S+ +restart label=team=a +0 4 \* \* \* /m
+          /^ID +NAME +CRON +TIMEZONE +SERVERS +SOURCE +NEXT +LAST\n\S+ +restart label=team=a +0 4 \* \* \* /m
         )
         const made = yield* run(printed("docs/schedules.md", "create"), service)
         assert.match(
