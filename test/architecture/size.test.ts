@@ -20,7 +20,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/nodes": 4348,
   "src/controlPlane/operations": 747,
   "src/controlPlane/pages": 817,
-  "src/controlPlane/schedules": 1446,
+  "src/controlPlane/schedules": 1450,
   "src/controlPlane/servers": 8846,
   "src/controlPlane/sftp": 1995,
   "src/controlPlane/store": 7018,

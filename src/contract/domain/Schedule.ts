@@ -261,7 +261,7 @@ export const ScheduleRecord = Schema.Struct({
 export type ScheduleRecord = typeof ScheduleRecord.Type
 
 /** The row of a run, with the settings that the schedule had when the run began. */
-export const RunRecord = Schema.Struct({
+export const ScheduleRunRecord = Schema.Struct({
   id: Schema.String,
   schedule_id: Schema.String,
   due_at: TimeText,
@@ -274,7 +274,7 @@ export const RunRecord = Schema.Struct({
   started_at: Schema.NullOr(TimeText),
   finished_at: Schema.NullOr(TimeText)
 })
-export type RunRecord = typeof RunRecord.Type
+export type ScheduleRunRecord = typeof ScheduleRunRecord.Type
 
 /** A server of a run. It is written before and after each step. */
 export const RunServerRecord = Schema.Struct({

@@ -3,9 +3,9 @@ import type { InvalidRequest, Unavailable } from "../../contract/domain/errors.t
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
   MOST_SERVERS,
-  type RunRecord,
   type RunServerRecord,
-  type ScheduleRecord
+  type ScheduleRecord,
+  type ScheduleRunRecord
 } from "../../contract/domain/Schedule.ts"
 import { backoff } from "../../shared/work/backoff.ts"
 import { type Times, timesOf } from "../../shared/work/cronTimes.ts"
@@ -133,7 +133,7 @@ const makeEndings = Effect.gen(function* () {
   /** By run that is worked on: opened when it changes. */
   const changed = new Map<string, Latch.Latch>()
 
-  const cancelled = Effect.fnUntraced(function* ({ id }: RunRecord) {
+  const cancelled = Effect.fnUntraced(function* ({ id }: ScheduleRunRecord) {
     const latch = Latch.makeUnsafe(false)
     changed.set(id, latch)
     yield* Effect.addFinalizer(() => Effect.sync(() => void changed.delete(id)))
@@ -150,7 +150,7 @@ const makeEndings = Effect.gen(function* () {
 
   return {
     wake: (id: string) => changed.get(id)?.openUnsafe(),
-    awaited: (run: RunRecord) =>
+    awaited: (run: ScheduleRunRecord) =>
       run.created_by === null
         ? cancelled(run)
         : Effect.raceFirst(
@@ -169,7 +169,10 @@ const makeWorkOn = Effect.gen(function* () {
   const endings = yield* makeEndings
   const { endServers, outcomeOf, work } = yield* makeRunWork
 
-  const end = Effect.fnUntraced(function* (run: RunRecord, how: Pick<RunRecord, "state" | "reason">) {
+  const end = Effect.fnUntraced(function* (
+    run: ScheduleRunRecord,
+    how: Pick<ScheduleRunRecord, "state" | "reason">
+  ) {
     const finished_at = yield* nowText
     yield* store.write(repo.end(run, { ...how, finished_at }))
     const log = `run ${how.state}${how.reason === null ? "" : `: ${how.reason}`}`

@@ -5,8 +5,8 @@ import { admits } from "../../contract/domain/Key.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import {
   hasRun,
-  type RunRecord,
   type RunServerRecord,
+  type ScheduleRunRecord,
   type ScheduleSettings
 } from "../../contract/domain/Schedule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
@@ -20,7 +20,7 @@ import { announce } from "./scheduleRuns.ts"
 import { makeStep, mustBeUp, StepFailed, starts, stops } from "./steps.ts"
 
 export interface RunContext {
-  readonly run: RunRecord
+  readonly run: ScheduleRunRecord
   readonly settings: ScheduleSettings
   readonly principal: Principal | undefined
 }

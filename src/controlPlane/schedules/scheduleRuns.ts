@@ -6,12 +6,12 @@ import { idBytes } from "../../contract/domain/idBytes.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
   MOST_SERVERS,
-  type RunRecord,
   type RunServerRecord,
   type Schedule,
   type ScheduleNews,
   type ScheduleRecord,
-  type ScheduleRun
+  type ScheduleRun,
+  type ScheduleRunRecord
 } from "../../contract/domain/Schedule.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
@@ -21,8 +21,8 @@ import { requireRights } from "./scheduleChecks.ts"
 
 export const newRun = (
   { created_by, id, settings }: ScheduleRecord,
-  run: Pick<RunRecord, "due_at"> & Partial<RunRecord>
-): RunRecord => ({
+  run: Pick<ScheduleRunRecord, "due_at"> & Partial<ScheduleRunRecord>
+): ScheduleRunRecord => ({
   id: serverId(idBytes(16)),
   schedule_id: id,
   state: "running",
@@ -47,7 +47,8 @@ export const announce = Effect.fnUntraced(function* (
     reason,
     run,
     state
-  }: Pick<ScheduleNews, "name" | "state"> & Pick<RunRecord, "reason"> & { readonly run: RunRecord }
+  }: Pick<ScheduleNews, "name" | "state"> &
+    Pick<ScheduleRunRecord, "reason"> & { readonly run: ScheduleRunRecord }
 ) {
   const payload: ScheduleNews = {
     schedule_id: run.schedule_id,
@@ -60,7 +61,7 @@ export const announce = Effect.fnUntraced(function* (
   yield* (yield* Transaction).append({ topic: "server:schedule", server_id, payload }, facts)
 })
 
-const shownRun = (run: RunRecord, servers: ReadonlyArray<RunServerRecord>): ScheduleRun => ({
+const shownRun = (run: ScheduleRunRecord, servers: ReadonlyArray<RunServerRecord>): ScheduleRun => ({
   id: run.id,
   schedule_id: run.schedule_id,
   due_at: run.due_at,
@@ -112,7 +113,7 @@ export const makeView = Effect.gen(function* () {
     return run === undefined || !isSeen ? yield* NotFound.run(id) : run
   })
 
-  const showRun = Effect.fnUntraced(function* (run: RunRecord) {
+  const showRun = Effect.fnUntraced(function* (run: ScheduleRunRecord) {
     return shownRun(run, yield* store.read(repo.servers([run.id])))
   })
 

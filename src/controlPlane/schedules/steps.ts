@@ -4,7 +4,7 @@ import { Clock, Context, Data, Duration, Effect, Schedule } from "effect"
 import type { BackupRequest } from "../../contract/domain/Backup.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
-import type { RunRecord, RunServerRecord, ScheduleStep } from "../../contract/domain/Schedule.ts"
+import type { RunServerRecord, ScheduleRunRecord, ScheduleStep } from "../../contract/domain/Schedule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { WebhookId } from "../../contract/domain/Webhook.ts"
@@ -33,7 +33,7 @@ export const SchedulesOptions = Context.Reference<{
 
 /** A server at one of its steps. */
 export interface StepContext {
-  readonly run: RunRecord
+  readonly run: ScheduleRunRecord
   readonly name: string
   readonly server: RunServerRecord
   readonly record: ServerRecord

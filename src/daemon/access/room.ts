@@ -143,7 +143,7 @@ export class Room {
         (error) =>
           Effect.gen({ self: this }, function* () {
             // XFS has the code of a full disk also for its quotas.
-            const { isEnforced } = yield* this.#files.quota(site.folder, site.spec)
+            const { isEnforced } = yield* this.#files.diskUse(site.folder, site.spec)
             if (error._tag === "IoError" && error.code === "ENOSPC") {
               if (!isEnforced) return yield* error
               yield* checkFreeSpace(site.folder)
@@ -177,7 +177,7 @@ export class Room {
         const clock = yield* Clock.Clock
         const now = () => elapsedMillisOf(clock)
         const known = this.#measured
-        const { isEnforced, limit, measured } = yield* this.#files.quota(site.folder, site.spec)
+        const { isEnforced, limit, measured } = yield* this.#files.diskUse(site.folder, site.spec)
         const isSame = known !== undefined && known.limit === limit && known.isEnforced === isEnforced
         const isFreed = this.#isFreed && fresh === CERTAIN
         if (isSame && !isFreed && now() - known.at < Math.max(fresh, known.took * 10)) return known

@@ -313,7 +313,7 @@ const changeEntry = (scene: Scene, change: EntryChange) => {
 
 /** Returns the limit of the server and what is left of it; without a limit, the figures of the disk. */
 const spaceOf = Effect.fnUntraced(function* (files: InstanceFiles["Service"], { site }: Scene) {
-  const { limit, measured } = yield* files.quota(site.folder, site.spec)
+  const { limit, measured } = yield* files.diskUse(site.folder, site.spec)
   const disk = yield* io(site.folder, () => fs.statfs(site.folder))
   const free = disk.bavail * disk.bsize
   if (limit === 0) {

@@ -24,7 +24,7 @@ export const explained = <A, E extends AccessError, R>(use: Effect.Effect<A, E, 
 
 /** Returns the bytes of contents for which a restore has room: the disk limit and the base, or else the disk. */
 const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], { folder, spec }: Site) {
-  const { base, limit } = yield* files.quota(folder, spec)
+  const { base, limit } = yield* files.diskUse(folder, spec)
   if (limit > 0) return limit + (yield* base)
   const { blocks, bsize } = yield* io("read the size of the disk", () => fs.statfs(folder))
   return blocks * bsize

@@ -97,7 +97,7 @@ const partOf = Effect.fnUntraced(function* (
 const makePartly = (files: InstanceFiles["Service"]) =>
   Effect.fnUntraced(function* (instance: Instance, part: RestoredPart, operation_id: string, bytes: Bytes) {
     const { folder } = instance
-    const { limit, measured } = yield* files.quota(folder, instance.file.get().spec)
+    const { limit, measured } = yield* files.diskUse(folder, instance.file.get().spec)
     const used = limit === 0 ? 0 : (yield* measured).bytes
     const parts = yield* partOf(files, instance, part, operation_id)
     const user = yield* Effect.mapError(instance.user, noUser)

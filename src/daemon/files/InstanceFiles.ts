@@ -108,7 +108,7 @@ const makeMeasures = (
     return beyond(sumOf([...own, yield* besideSize(folder, pids)]), limit)
   }),
   /** Returns the disk limit of a server in bytes, 0 for none, what counts against it, and the bytes of its base. */
-  quota: Effect.fn("InstanceFiles.quota")(function* (folder: string, spec: ServerSpec) {
+  diskUse: Effect.fn("InstanceFiles.diskUse")(function* (folder: string, spec: ServerSpec) {
     const limit = diskLimit(spec)
     const record = yield* readTreeRecord(join(folder, TREE))
     const measured = Effect.gen(function* () {

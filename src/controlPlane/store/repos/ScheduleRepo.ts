@@ -3,9 +3,9 @@ import { SqlClient, type SqlError } from "effect/sql"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import {
   KEPT_RUNS,
-  RunRecord,
   RunServerRecord,
   ScheduleRecord,
+  ScheduleRunRecord,
   ScheduleSettings
 } from "../../../contract/domain/Schedule.ts"
 import { insertRows } from "../sql/insertRows.ts"
@@ -27,7 +27,7 @@ const ScheduleRow = Schema.Struct({
   enabled: BooleanColumn
 })
 const RunRow = Schema.Struct({
-  ...RunRecord.fields,
+  ...ScheduleRunRecord.fields,
   settings: Schema.NullOr(JsonColumn(ScheduleSettings))
 })
 const ServerRow = Schema.Struct({
@@ -108,7 +108,7 @@ const scheduleTable = (sql: SqlClient.SqlClient) => ({
 
 const runTable = (sql: SqlClient.SqlClient) => ({
   /** Adds a run with its servers, unless there is one at the same time, and removes the oldest above the bound. */
-  insertRun: Effect.fn("ScheduleRepo.insertRun")(function* (run: RunRecord): Writing<boolean> {
+  insertRun: Effect.fn("ScheduleRepo.insertRun")(function* (run: ScheduleRunRecord): Writing<boolean> {
     const { id, schedule_id } = run
     const same = sql`SELECT id FROM schedule_runs WHERE schedule_id = ${schedule_id} AND due_at = ${run.due_at}`
     if ((yield* same).length > 0) return false
@@ -124,7 +124,7 @@ const runTable = (sql: SqlClient.SqlClient) => ({
   runs: Effect.fn("ScheduleRepo.runs")(function* (
     schedule_id: string,
     { after, limit }: Page
-  ): Effect.fn.Return<ReadonlyArray<RunRecord> | undefined, SqlError.SqlError> {
+  ): Effect.fn.Return<ReadonlyArray<ScheduleRunRecord> | undefined, SqlError.SqlError> {
     const last = sql`SELECT due_at FROM schedule_runs WHERE id = ${after ?? ""} AND schedule_id = ${schedule_id}`
     if (after !== undefined && (yield* last).length === 0) return undefined
     return yield* readRuns(
@@ -142,7 +142,7 @@ const runTable = (sql: SqlClient.SqlClient) => ({
     ),
   /** Begins a run with its servers; false if it has begun already. */
   begin: Effect.fn("ScheduleRepo.begin")(function* (
-    { id, schedule_id }: RunRecord,
+    { id, schedule_id }: ScheduleRunRecord,
     started_at: string,
     servers: ReadonlyArray<RunServerRecord>
   ): Writing<boolean> {
@@ -156,8 +156,8 @@ const runTable = (sql: SqlClient.SqlClient) => ({
   }),
   /** Ends an unfinished run; returns whether it had not ended. */
   end: Effect.fn("ScheduleRepo.end")(function* (
-    { id, schedule_id }: RunRecord,
-    end: Pick<RunRecord, "state" | "reason" | "finished_at">
+    { id, schedule_id }: ScheduleRunRecord,
+    end: Pick<ScheduleRunRecord, "state" | "reason" | "finished_at">
   ): Writing<boolean> {
     const ended = yield* changes(sql`UPDATE schedule_runs SET ${sql.update({ ...end, settings: null })}
       WHERE id = ${id} AND finished_at IS NULL RETURNING id`)
@@ -166,7 +166,7 @@ const runTable = (sql: SqlClient.SqlClient) => ({
   }),
   /** Asks the leader to cancel an unfinished run; false if it has ended. */
   askToCancel: Effect.fn("ScheduleRepo.askToCancel")(function* (
-    { id, schedule_id }: RunRecord,
+    { id, schedule_id }: ScheduleRunRecord,
     reason: string
   ): Writing<boolean> {
     const asked = yield* changes(sql`UPDATE schedule_runs SET cancelling = ${reason}
