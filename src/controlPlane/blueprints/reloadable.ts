@@ -53,7 +53,7 @@ export const choose = Effect.fnUntraced(function* <E, R>(
 export interface Reloadable<A> {
   /** The same object until a reload. */
   readonly current: Effect.Effect<A>
-  /** Whether nothing was left out at the start, or a reload has been done since. */
+  /** Whether nothing was left out at the start, or a reload has been done since, and no source has failed. */
   readonly isWhole: Effect.Effect<boolean>
   /** As `BlueprintStore.warnings`. */
   readonly warnings: Effect.Effect<ReadonlyArray<string>>
@@ -210,7 +210,7 @@ export const makeReloadable = Effect.fnUntraced(function* <A>(options: {
 
   return {
     current: Effect.sync(() => current.value),
-    isWhole: Effect.sync(() => current.missing.length === 0),
+    isWhole: Effect.map(failing, (lines) => lines.length === 0 && current.missing.length === 0),
     warnings: Effect.gen(function* () {
       return [...refused, ...current.missing, ...(yield* warningsOf(current)), ...(yield* failing)]
     }),

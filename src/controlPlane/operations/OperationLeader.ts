@@ -94,18 +94,21 @@ const makeCancellation = Effect.gen(function* () {
 const makeTurns = ({ perNode, perServer }: { readonly perNode: number; readonly perServer: number }) => {
   const ofNodes = makeKeyedLock(perNode)
   const backups = makeKeyedLock(perNode)
+  // A drill waits for its server, for minutes: backups do not wait for drills.
+  const drills = makeKeyedLock(perNode)
   const ofServers = makeKeyedLock(perServer)
+  const turnsOf = (kind: OperationRecord["kind"]) => (kind === "backup.drill" ? drills : backups)
   const inTurn =
     ({ kind }: OperationRecord, { id, node_id }: ServerRecord) =>
     <A, E, R>(work: Effect.Effect<A, E, R>) =>
       isExclusive(kind)
-        ? backups.withLock(node_id)(work)
+        ? turnsOf(kind).withLock(node_id)(work)
         : // Only operations that have a turn of their server wait for the node.
           ofServers.withLock(id)(ofNodes.withLock(node_id)(work))
   /** Returns why an operation has to wait for its turn, if so. */
   const waitOf = ({ kind }: OperationRecord, { id, node_id }: ServerRecord): string | undefined => {
     if (isExclusive(kind))
-      return backups.isFull(node_id) ? `node ${node_id} works on ${perNode} other backups` : undefined
+      return turnsOf(kind).isFull(node_id) ? `node ${node_id} works on ${perNode} other backups` : undefined
     if (ofServers.isFull(id)) return `${perServer} other operations of its server are underway`
     return ofNodes.isFull(node_id) ? `node ${node_id} works on ${perNode} other operations` : undefined
   }

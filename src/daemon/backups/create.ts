@@ -60,11 +60,15 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
       Effect.sync(() => {
         instance.accesses.exclusive = by
       })
+    // Not within the access: a removal holds the turn that the release takes, and waits for the end of the access.
+    const release = Effect.suspend(() =>
+      quiesce === undefined ? Effect.void : Effect.ignore(instance.release)
+    )
     const { packed, ...held } = yield* explained(
       Effect.acquireUseRelease(
         claim(name),
         () => instance.accesses.run(() => whyClosed(instance), whileQuiet(instance, quiesce, pack)),
-        () => claim(undefined)
+        () => Effect.andThen(claim(undefined), release)
       )
     )
     const { archive, counts, frames, index } = packed

@@ -69,7 +69,7 @@ const begin = Effect.fnUntraced(function* (instance: Instance, how: Quiesce) {
       awaitState(instance, ({ status }) => !isUp(status)),
       `${stopTimeoutOf(spec.definition) + KILL_TIME} seconds`
     )
-    return true
+    return !isUp(instance.file.get().status)
   }
   const why = yield* sayAndAwait(instance, how)
   if (why === undefined) return true
@@ -96,7 +96,7 @@ const consistencyOf = (
   return after.quiesced.by === "pause" ? "paused" : "quiesced"
 }
 
-/** Reads the files of a server while it holds still, and then releases it, whatever happens. */
+/** Reads the files of a server while it holds still. The caller releases it afterwards, whatever happens. */
 export const whileQuiet = <A>(
   instance: Instance,
   how: Quiesce | undefined,
@@ -114,4 +114,4 @@ export const whileQuiet = <A>(
       consistency,
       ...(isQuiet && consistency !== "crash" ? { quiesced_ms: lasted } : {})
     }
-  }).pipe(how === undefined ? (use) => use : Effect.ensuring(Effect.ignore(instance.release)))
+  })

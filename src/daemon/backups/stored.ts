@@ -1,4 +1,4 @@
-import { Effect, Option, Stream } from "effect"
+import { Effect, Option, Semaphore, Stream } from "effect"
 import type { ArchiveFigures } from "../../contract/domain/Backup.ts"
 import type { ContentsOfBackup, LookInto, StoredBackup } from "../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
@@ -13,8 +13,12 @@ import type { BackupTarget } from "./target.ts"
 /** Age of the newest part of a backup without a manifest at which its parts are removed, in ms. */
 export const ABANDONED = 24 * 60 * 60 * 1000
 
+/** Lists of backups that are read at a time: each decompresses the index of its backup. */
+const MOST_LISTS = 2
+
 /** Reads and removes backups. */
 export const makeStored = (isUsed: (backup_id: string) => boolean) => {
+  const lists = Semaphore.makeUnsafe(MOST_LISTS)
   const manifestOf = Effect.fnUntraced(function* (
     target: BackupTarget,
     id: string,
@@ -66,7 +70,7 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
     }),
     look: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup, at: LookInto) {
       return yield* explained(lookInto(target, yield* manifestOf(target, id, archive), at))
-    }),
+    }, lists.withPermit),
     contents: Effect.fnUntraced(function* (
       target: BackupTarget,
       { archive, id }: StoredBackup,

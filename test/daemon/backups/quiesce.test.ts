@@ -100,6 +100,18 @@ describe("spec 12.10: a server whose software has quiesce", () => {
   )
 })
 
+describe("spec 12.10: a removal", () => {
+  for (const quiesce of [commands, { by: "pause" }, { by: "stop" }] as const)
+    it.live(`ends a server that holds still (${quiesce.by}), and its backup`, () =>
+      Effect.gen(function* () {
+        const scene = yield* running()
+        const { end } = yield* copying(scene, quiesce)
+        yield* scene.node.daemon.remove(scene.id)
+        assert.strictEqual((yield* end).state, "failed")
+      })
+    )
+})
+
 describe("spec 12.10: pause", () => {
   it.live("freezes the server while its files are read, and thaws it", () =>
     Effect.gen(function* () {

@@ -211,7 +211,7 @@ export const openContainerRun = Effect.fnUntraced(function* (
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
     signal: (signal) => send(`send ${signal}`, (container) => container.kill({ signal })),
     pause: send("pause", (container) => container.pause()),
-    resume: unpaused,
+    resume: send("unpause", (container) => container.unpause()),
     kill,
     pids: Effect.sync(() => (state?.Pid === undefined ? [] : pidsOfContainer(state.Pid, id))),
     usage: Effect.gen(function* () {
