@@ -122,7 +122,7 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
       it.effect("the package is small, and has neither the service nor its dependencies", () =>
         Effect.gen(function* () {
           const { folder, tarball } = yield* Project
-          assert.isBelow(statSync(tarball).size, 220_000)
+          assert.isBelow(statSync(tarball).size, 240_000)
           const installed = join(folder, "node_modules")
           assert.sameMembers(readdirSync(join(installed, "muster-client")), [
             "LICENSE",
