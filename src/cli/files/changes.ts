@@ -1,7 +1,7 @@
 /** `muster files rm`, `mv`, `cp`, `pack`, `mkdir` and `chmod`. */
 import { Array, Effect } from "effect"
 import { Argument, Flag } from "effect/cli"
-import { ArchiveFormat, childPath, FileMode, formatOfName } from "../../contract/domain/Files.ts"
+import { ArchiveFormat, childPath, FileMode, formatOfName, nameOf } from "../../contract/domain/Files.ts"
 import { MOST_CHANGES } from "../../contract/domain/FileTask.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { command, switchFlag } from "../shared/command.ts"
@@ -12,15 +12,7 @@ import { madeOrWaited, waitedFor } from "../shared/operation.ts"
 import { confirm, firstOf, yesFlag } from "../shared/terminal.ts"
 import { isFolderAt } from "./entries.ts"
 import { reported, writeOnce, writeToMany } from "./outcomes.ts"
-import {
-  nameOf,
-  type Place,
-  placeOf,
-  placesOf,
-  readPath,
-  recursiveFlag,
-  remoteArguments
-} from "./remotePath.ts"
+import { type Place, placeOf, placesOf, readPath, recursiveFlag, remoteArguments } from "./remotePath.ts"
 
 /** Paths of one request (spec 10.3). */
 const CHUNK = MOST_CHANGES

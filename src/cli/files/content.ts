@@ -1,4 +1,5 @@
 /** `muster files cat` and `muster files edit`. */
+
 import { createHash } from "node:crypto"
 import { createReadStream } from "node:fs"
 import { mkdtemp, open, rm } from "node:fs/promises"
@@ -7,13 +8,14 @@ import { join } from "node:path"
 import * as NodeSink from "@effect/platform-node/NodeSink"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Console, Effect, Result, Stream } from "effect"
+import { nameOf } from "../../contract/domain/Files.ts"
 import { io } from "../../daemon/disk/fsio.ts"
 import { command, switchFlag } from "../shared/command.ts"
 import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
 import { isInteractive, isTerminal, note, runProgram, shown } from "../shared/terminal.ts"
 import { localName } from "./localNames.ts"
-import { nameOf, type Place, placeOf, placesOf, remoteArgument, remoteArguments } from "./remotePath.ts"
+import { type Place, placeOf, placesOf, remoteArgument, remoteArguments } from "./remotePath.ts"
 import { cannotRead } from "./sendFile.ts"
 
 /** Writes bytes to standard output as fast as its reader takes them. */

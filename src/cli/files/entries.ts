@@ -1,9 +1,9 @@
 /** Looks up the entries of a server: what a path names, and the contents of a folder. */
 import { Effect, Option, Stream } from "effect"
-import { childPath, type FileEntry } from "../../contract/domain/Files.ts"
+import { childPath, type FileEntry, nameOf } from "../../contract/domain/Files.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
-import { nameOf, type Place, parentOf } from "./remotePath.ts"
+import { type Place, parentOf } from "./remotePath.ts"
 import type { Needs } from "./transfers.ts"
 
 /** The entries of a folder by name; each chunk is a page. */

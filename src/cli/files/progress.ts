@@ -63,7 +63,7 @@ export const rateOf = (samples: ReadonlyArray<Sample>): number => {
   return Math.max(0, (1000 * (last.done - first.done)) / (last.at - first.at))
 }
 
-/** What a transfer of folders has in all. */
+/** The files and bytes of a whole transfer of folders. */
 export interface Expected {
   readonly files: number
   readonly bytes: number

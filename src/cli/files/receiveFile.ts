@@ -17,7 +17,7 @@ import { sizeText } from "../shared/output.ts"
 import type { Progress } from "./progress.ts"
 import type { Note, noteOf } from "./unfinished.ts"
 
-/** What is downloaded. */
+/** The origin of a download. */
 export interface Source {
   /** Its name in messages. */
   readonly path: string
@@ -33,7 +33,7 @@ interface Part {
   readonly mode: number
   /** Unset if no later command can continue the download. */
   readonly note: Effect.Success<ReturnType<typeof noteOf>> | undefined
-  /** Fails if the bytes are not those of the source; they are then removed. */
+  /** Compares the received file with its source. After a failure, the file is removed. */
   readonly check?: (file: Buffer) => Effect.Effect<void, CommandError | IoError>
 }
 

@@ -35,8 +35,6 @@ export const remotePathOf = (text: string): Result.Result<RemotePath, string> =>
 }
 
 /** The last name of a path; empty for the folder of the server. */
-export const nameOf = (path: string): string => path.slice(path.lastIndexOf("/") + 1)
-
 export const parentOf = (path: string): string => path.slice(0, path.lastIndexOf("/")) || "/"
 
 const MEANING = "SERVER:PATH; the server by its id, the beginning of one, or its name"

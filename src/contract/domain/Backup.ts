@@ -260,7 +260,7 @@ export const RestoreWork = Schema.Struct({
 })
 export type RestoreWork = typeof RestoreWork.Type
 
-/** Size and SHA-256 of an archive, in hex, and that of the manifest that describes it. */
+/** Size and SHA-256 of an archive, and the SHA-256 of its manifest, in hex. */
 export const ArchiveFigures = Schema.Struct({
   bytes: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
   sha256: Sha256,

@@ -101,6 +101,19 @@ export const isWithin = (folder: string, path: string): boolean =>
 export const childPath = (folder: string, name: string): string =>
   folder === "/" ? `/${name}` : `${folder}/${name}`
 
+/** Returns the last name of a path; of `/`, an empty one. */
+export const nameOf = (path: string): string => path.slice(path.lastIndexOf("/") + 1)
+
+/** The end of the year 9999, in ms since the epoch: later times have texts of another form. */
+const LATEST = 253_402_300_799_999
+
+/** Returns a time of a file, which a server may set to any value, as RFC 3339. @param millis since the epoch */
+export const timeOfFile = (millis: number): string =>
+  new Date(Math.min(LATEST, Math.max(0, millis))).toISOString()
+
+/** Returns permission bits as octal digits. */
+export const modeText = (permissions: number): string => `0${permissions.toString(8).padStart(3, "0")}`
+
 export const FileType = Schema.Literals(["file", "folder", "link", "other"])
 export type FileType = typeof FileType.Type
 

@@ -35,7 +35,7 @@ export type QuiesceRule = typeof QuiesceRule.Type
 export const QuiesceMode = Schema.Literals(["auto", "stop", "pause", "none"])
 export type QuiesceMode = typeof QuiesceMode.Type
 
-/** What the node of a server does before it reads the files. */
+/** The way in which the node holds a server still while it reads the files. */
 export const Quiesce = Schema.Union([
   Schema.Struct({ by: Schema.Literal("commands"), ...QuiesceRule.fields }),
   Schema.Struct({ by: Schema.Literal("stop") }),

@@ -282,7 +282,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       )
     })
 
-    /** Calls the node that reads a finished backup: the one that made it, or any for a bucket while this one is away. */
+    /** Calls the node that made a finished backup. If that node is away, any node reads a backup in a bucket. */
     const readOn = Effect.fnUntraced(function* <A, R>(
       record: BackupRecord,
       use: (backups: NodeBackups, stored: StoredBackup) => Effect.Effect<A, FileError, R>

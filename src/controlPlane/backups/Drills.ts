@@ -34,7 +34,7 @@ export class Drills extends Context.Service<Drills>()("muster/backups/Drills", {
     const servers = yield* ServerManager
     const store = yield* Store
 
-    /** What a server of a drill does not have in common with the server of its backup. */
+    /** The overrides of the server of a drill. They take precedence over those of the backup. */
     const overridesFor = Effect.fnUntraced(function* (blueprint_id: string) {
       const { schedules = [] } = (yield* blueprints.whole).blueprints.get(blueprint_id) ?? {}
       return {

@@ -1,5 +1,6 @@
 /** The files of backups, without a restore (spec 12.9). */
-import { Effect, Stream } from "effect"
+
+import { Effect } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
 import {
@@ -9,7 +10,9 @@ import {
   type PackedEntry
 } from "../../contract/domain/Backup.ts"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
+import { modeText, nameOf, timeOfFile } from "../../contract/domain/Files.ts"
 import type { LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
+import { failsLate } from "../files/content.ts"
 import { respondWithBytes } from "../files/ranges.ts"
 import type { Backups } from "./Backups.ts"
 
@@ -19,30 +22,18 @@ const noSuchPath = (path: string) =>
     hint: "GET /api/backups/:backup/files lists what it has."
   })
 
-const nameOf = ({ path }: PackedEntry) => path.slice(path.lastIndexOf("/") + 1)
-
-/** The last time of which text forms have four digits of the year, in seconds. */
-const LATEST = 253_402_300_799
-
 const shownEntry = (entry: PackedEntry): BackupEntry => {
   const { mode, mtime, sha256, size = 0, target, type } = entry
   return {
-    name: nameOf(entry),
+    name: nameOf(entry.path),
     type,
     size,
-    modified_at: new Date(Math.min(LATEST, Math.max(0, mtime)) * 1000).toISOString(),
-    mode: `0${mode.toString(8).padStart(3, "0")}`,
+    modified_at: timeOfFile(mtime * 1000),
+    mode: modeText(mode),
     ...(target === undefined ? {} : { target }),
     ...(sha256 === undefined ? {} : { sha256 })
   }
 }
-
-const failsLate = <E extends { readonly _tag: string }>({ id, server_id }: BackupRecord) =>
-  Stream.tapError((error: E) =>
-    Effect.logWarning(`the download of a backup broke: ${error._tag}`).pipe(
-      Effect.annotateLogs({ backup_id: id, server_id })
-    )
-  )
 
 /** Reads entries and files of backups for responses. */
 export const makeContents = (backups: Backups["Service"]) => {
@@ -81,11 +72,14 @@ export const makeContents = (backups: Backups["Service"]) => {
           hint: "Name a file; GET /api/backups/:backup/archive downloads all of them."
         })
       }
-      return yield* respondWithBytes(request, { etag: `"${sha256}"`, name: nameOf(entry), size }, (range) =>
-        Effect.map(
-          backups.readOn(record, (node, stored) => node.contents(stored, { at, size, sha256, ...range })),
-          failsLate(record)
-        )
+      return yield* respondWithBytes(
+        request,
+        { etag: `"${sha256}"`, name: nameOf(entry.path), size },
+        (range) =>
+          Effect.map(
+            backups.readOn(record, (node, stored) => node.contents(stored, { at, size, sha256, ...range })),
+            failsLate({ backup_id: record.id, server_id: record.server_id })
+          )
       )
     }),
     /** Responds with the archive. */
@@ -100,7 +94,7 @@ export const makeContents = (backups: Backups["Service"]) => {
       return yield* respondWithBytes(request, { etag: `"${sha256}"`, name, size }, (range, isWhole) =>
         Effect.map(
           backups.readOn(record, (node, stored) => node.archive(stored, isWhole ? undefined : range)),
-          failsLate(record)
+          failsLate({ backup_id: record.id, server_id: record.server_id })
         )
       )
     })

@@ -42,7 +42,7 @@ export const makeDrillRunner = Effect.fnUntraced(function* (restore: OperationRu
   const store = yield* Store
   const waitFor = yield* makeWaitFor
 
-  /** Stores the result; that of a backup which was deleted meanwhile is lost. */
+  /** Stores the result with the backup, unless the backup was deleted meanwhile. */
   const note = Effect.fnUntraced(function* (operation: OperationRecord, result: Omit<BackupDrill, "at">) {
     const at = yield* nowText
     const { backup_id } = yield* readWork(operation)

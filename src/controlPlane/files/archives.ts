@@ -43,7 +43,7 @@ export const makeArchive = ({ limited }: NodeAccess) =>
       yield* describeAudit({ paths })
       const format = asked === undefined || asked === "" ? "tar.zst" : asked
       const bytes = yield* limited(id, MOST_ARCHIVES, (files) => files.archive(id, { paths, format }))
-      return HttpServerResponse.stream(bytes.pipe(failsLate(id, paths[0] ?? "/")), {
+      return HttpServerResponse.stream(bytes.pipe(failsLate({ server_id: id, path: paths[0] ?? "/" })), {
         contentType: OCTETS,
         headers: { "content-disposition": attachment(archiveName(id, paths, format)) }
       })

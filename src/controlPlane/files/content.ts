@@ -26,11 +26,11 @@ const noFile = (path: string, { entry: { type } }: TaggedEntry) =>
             : "Name a file; GET /api/servers/:server/files lists what exists."
       })
 
-/** Logs that a download breaks after its response has begun. */
-export const failsLate = <E extends { readonly _tag: string }>(id: ServerId, path: string) =>
+/** Logs, with `fields`, that a download breaks after its response has begun. */
+export const failsLate = <E extends { readonly _tag: string }>(fields: Readonly<Record<string, string>>) =>
   Stream.tapError((error: E) =>
     Effect.logWarning(`a download broke: ${"detail" in error ? error.detail : error._tag}`).pipe(
-      Effect.annotateLogs({ server_id: id, path })
+      Effect.annotateLogs(fields)
     )
   )
 
@@ -43,7 +43,7 @@ export const makeRead = ({ onContent: on }: NodeAccess) => {
     return yield* respondWithBytes(request, { etag, name: entry.name, size: entry.size }, (range) =>
       Effect.map(
         on(id, (files) => files.read(id, { path, ...range, etag, isTransient: true })),
-        failsLate(id, path)
+        failsLate({ server_id: id, path })
       )
     )
   })

@@ -56,7 +56,7 @@ export const makeNodeAccess = Effect.gen(function* () {
       TooManyRequests: unasked
     })
 
-  /** {@link on} for work of which a node does little at a time. @error LimitReached this would be too much (429) */
+  /** As {@link on}, for work that a node bounds. @error LimitReached the bound is reached (429) */
   const limited = <A, R>(
     id: ServerId,
     limit: number,

@@ -129,7 +129,7 @@ const makeWork = Effect.gen(function* () {
     let latest: OperationProgress | undefined
     let last = Number.NEGATIVE_INFINITY
     const report = Effect.fnUntraced(function* (progress: OperationProgress) {
-      // What ends a wait, or begins one, is shown at once.
+      // The begin and the end of a wait are shown at once.
       const isOther = latest?.waiting !== progress.waiting
       latest = progress
       const now = yield* elapsedMillis

@@ -25,7 +25,7 @@ import { busy } from "../servers/state/conflicts.ts"
 import { newOperation, type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
 import { Store, type Transaction } from "../store/Store.ts"
 
-/** Unfinished operations of one server, those of them that a key other than `AppAdmin` has begun, and of all. */
+/** Most unfinished operations: of a server, of a server by one key other than `AppAdmin`, and in total. */
 const MOST_OF_SERVER = 16
 const MOST_OF_KEY = 8
 const MOST = 1_000

@@ -44,7 +44,7 @@ export interface CreateRequest {
   readonly expires_in?: number
   /** The backup whose files the server gets before its first start. */
   readonly from_backup?: string
-  /** Whether the server is that of a drill, whose operation starts and deletes it (spec 12.11). */
+  /** Whether a drill makes the server. Its operation starts and deletes the server (spec 12.11). */
   readonly drill?: true
   readonly idempotency?: { readonly key: string; readonly body_hash: string }
 }

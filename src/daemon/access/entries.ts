@@ -2,7 +2,15 @@
 import type { BigIntStats, Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Option } from "effect"
-import { childPath, type FileEntry, type FileType, shownName } from "../../contract/domain/Files.ts"
+import {
+  childPath,
+  type FileEntry,
+  type FileType,
+  modeText,
+  nameOf,
+  shownName,
+  timeOfFile
+} from "../../contract/domain/Files.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
 import { forEachName, type IoError, toIoError } from "../disk/fsio.ts"
@@ -12,18 +20,11 @@ import { noSuchPath } from "./refused.ts"
 import { bytesOf, type Place, type Site } from "./Site.ts"
 import { walkVisible } from "./visible.ts"
 
-const LATEST = 253_402_300_799_999
-
-/** Returns a time of a file, which a server may set to any value, as RFC 3339. */
-const timeOf = (millis: number): string => new Date(Math.min(LATEST, Math.max(0, millis))).toISOString()
-
 export const typeOf = (stats: Stats | BigIntStats): FileType => {
   if (stats.isFile()) return "file"
   if (stats.isDirectory()) return "folder"
   return stats.isSymbolicLink() ? "link" : "other"
 }
-
-export const modeOf = (mode: number): string => `0${(mode & PERMISSIONS).toString(8).padStart(3, "0")}`
 
 /** Returns the strong tag of a file: each write, replacement and change of its attributes makes another one. */
 export const etagOf = ({ ctimeNs, dev, ino, mtimeNs, size }: BigIntStats): string =>
@@ -45,8 +46,8 @@ const entryOf = (
     name,
     type: typeOf(stats),
     size: stats.isDirectory() ? 0 : Math.min(Number.MAX_SAFE_INTEGER, Number(stats.size)),
-    modified_at: timeOf(Number(stats.mtimeMs)),
-    mode: modeOf(Number(stats.mode)),
+    modified_at: timeOfFile(Number(stats.mtimeMs)),
+    mode: modeText(Number(stats.mode) & PERMISSIONS),
     ...(target === undefined ? {} : { target }),
     layer,
     ...(managed.length === 0 ? {} : { managed }),
@@ -83,7 +84,7 @@ const statsOf = Effect.fnUntraced(function* (site: Site, place: Place) {
 export const statEntry = Effect.fnUntraced(function* (site: Site, given: string) {
   const place = yield* site.place(given)
   const { layer, stats, target } = yield* statsOf(site, place)
-  const name = place.path === "/" ? "/" : place.path.slice(place.path.lastIndexOf("/") + 1)
+  const name = nameOf(place.path) || "/"
   const tagged: TaggedEntry = {
     entry: entryOf({ site, path: place.path, name }, stats, layer, target),
     etag: etagOf(stats)

@@ -1,7 +1,7 @@
 /** The search for files by name and by text (spec 10.3). */
 import type { FileHandle } from "node:fs/promises"
 import { Effect, Option } from "effect"
-import type { FileMatch } from "../../contract/domain/Files.ts"
+import { type FileMatch, nameOf } from "../../contract/domain/Files.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import type { SearchFiles } from "../../contract/nodeApi/NodeFiles.ts"
 import { io } from "../disk/safePath.ts"
@@ -129,7 +129,7 @@ export const searchFiles = Effect.fnUntraced(function* (site: Site, request: Sea
   const look = Effect.fnUntraced(function* ({ open, path: shown, stats }: Visible) {
     files += 1
     if (files > MOST_FILES) return yield* full("limit")
-    const own = shown.slice(shown.lastIndexOf("/") + 1)
+    const own = nameOf(shown)
     if (shown === path || !matchesName(isExact ? own : own.toLowerCase())) return
     if (text === undefined || text === "") {
       matches.push({ path: shown })

@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto"
 import { Cause, Effect, Option, Schema, Stream } from "effect"
 import { PackedEntry } from "../../contract/domain/Backup.ts"
-import { nameBytes } from "../../contract/domain/Files.ts"
+import { nameBytes, nameOf } from "../../contract/domain/Files.ts"
 import type { ContentsOfBackup, LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
 import type { ArchiveError } from "../archives/member.ts"
 import { decompressed } from "../archives/source.ts"
@@ -42,8 +42,7 @@ export const entryOf = (line: string) =>
   })
 
 /** Returns the name of an entry with one character for each byte: texts have the order of bytes. */
-const keyOf = ({ path }: PackedEntry) =>
-  Buffer.from(nameBytes(path.slice(path.lastIndexOf("/") + 1))).toString("latin1")
+const keyOf = ({ path }: PackedEntry) => Buffer.from(nameBytes(nameOf(path))).toString("latin1")
 
 /** The first entries after a name, in the order of their bytes. Only these are kept in memory. */
 const makePage = (after: string | undefined, most: number) => {
@@ -66,8 +65,6 @@ const makePage = (after: string | undefined, most: number) => {
     }
   }
 }
-
-const lastName = ({ path }: PackedEntry) => path.slice(path.lastIndexOf("/") + 1)
 
 /** Returns the entry at a path, and a page of what a folder has. It reads the whole index, and so compares its digests. */
 export const lookInto = Effect.fnUntraced(function* (
@@ -98,7 +95,7 @@ export const lookInto = Effect.fnUntraced(function* (
   return {
     entries,
     ...(entry === undefined ? {} : { entry }),
-    ...(last === undefined ? {} : { next: lastName(last) })
+    ...(last === undefined ? {} : { next: nameOf(last.path) })
   }
 })
 

@@ -123,16 +123,11 @@ export const until = <E>(
 ): Stream.Stream<Uint8Array, E> =>
   Stream.suspend(() => {
     let at = 0
-    const counted = Stream.map(stream, (chunk) => {
-      at += chunk.length
-      return { chunk, isLast: at >= end }
+    const read = Stream.takeUntil(stream, ({ length }) => {
+      at += length
+      return at >= end
     })
-    const read = Stream.takeUntil(counted, ({ isLast }) => isLast)
-    return between(
-      Stream.map(read, ({ chunk }) => chunk),
-      start,
-      end
-    )
+    return between(read, start, end)
   })
 
 /** Reads an object of a backup from a byte on. */

@@ -51,7 +51,7 @@ const announce = (schedule_id: string, run_id: string | null = null) =>
   Effect.flatMap(Transaction, ({ append }) => append({ topic: "schedule:changed", schedule_id, run_id }))
 
 const scheduleTable = (sql: SqlClient.SqlClient) => ({
-  /** Adds a schedule, unless there is one with its id: that of a blueprint has the same on each leader. */
+  /** Adds a schedule, unless its id exists: each leader derives the same id for a schedule of a blueprint. */
   insert: Effect.fn("ScheduleRepo.insert")(function* (record: ScheduleRecord): Writing {
     yield* sql`INSERT INTO schedules ${sql.insert(yield* encodeSchedule(record))} ON CONFLICT (id) DO NOTHING`
     yield* announce(record.id)
