@@ -8,7 +8,7 @@ import { killable } from "../support/killable.ts"
 import { expectStatus, installed } from "../support/servers.ts"
 
 const FILES = 60
-const BYTES = 2_000_000
+const BYTES = 8_000_000
 
 /** Files whose first byte tells which tree they are of; their contents cannot be compressed. */
 const fill = (folder: string, tree: "a" | "b") => {
