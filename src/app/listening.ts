@@ -1,3 +1,4 @@
+import { readFileSync, readlinkSync } from "node:fs"
 import { Effect } from "effect"
 import { HttpServer } from "effect/http"
 import { StartError } from "../shared/config/StartError.ts"
@@ -24,4 +25,60 @@ export const listenUrl = Effect.fnUntraced(function* (
 ) {
   const { address } = yield* HttpServer.HttpServer
   return urlOf(scheme, settings.host, "port" in address ? address.port : settings.port)
+})
+
+/** The first descriptor that systemd passes. Node.js marks it at its start, so that no child inherits it. */
+const FIRST = 3
+const LISTENING = "0A"
+
+/** Returns an address of /proc/net, words of four bytes with the last byte first, as text. */
+const addressOf = (kernel: string): string => {
+  const bytes = (kernel.match(/.{8}/g) ?? []).flatMap((word) => [...Buffer.from(word, "hex")].toReversed())
+  if (bytes.length === 4) return bytes.join(".")
+  const groups = Buffer.from(bytes).toString("hex").match(/.{4}/g) ?? []
+  return new URL(`http://[${groups.join(":")}]`).hostname.slice(1, -1)
+}
+
+/** Returns the address of a listening TCP socket of this process; undefined for other descriptors. */
+const listeningAt = (fd: number) => {
+  const inode = /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${fd}`))?.[1]
+  for (const table of ["tcp", "tcp6"]) {
+    for (const line of readFileSync(`/proc/self/net/${table}`, "latin1").split("\n").slice(1)) {
+      const [, local = "", , state, , , , , , of] = line.trim().split(/\s+/)
+      const [address = "", port = ""] = local.split(":")
+      if (of === inode && state === LISTENING)
+        return { host: addressOf(address), port: Number.parseInt(port, 16) }
+    }
+  }
+  return undefined
+}
+
+/**
+ * Returns the settings with the address of the socket that systemd has passed, which replaces those of the settings.
+ * systemd holds the port, so that it is free at no moment.
+ */
+export const withPassedSocket = Effect.fnUntraced(function* <
+  S extends { readonly host: string; readonly port: number }
+>(settings: S): Effect.fn.Return<S & { readonly fd?: number }, StartError> {
+  const { LISTEN_FDS: count = "0", LISTEN_PID: pid } = process.env
+  for (const name of ["LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "LISTEN_PIDFDID"])
+    Reflect.deleteProperty(process.env, name)
+  if (pid !== String(process.pid) || count === "0") return settings
+  const passed =
+    count === "1"
+      ? yield* Effect.orElseSucceed(
+          Effect.try(() => listeningAt(FIRST)),
+          () => undefined
+        )
+      : undefined
+  if (passed === undefined) {
+    return yield* new StartError({
+      message: `systemd passes ${count === "1" ? "a descriptor that is no listening TCP socket" : `${count} sockets`}: give the socket unit one ListenStream= with an address and a port`
+    })
+  }
+  const { host, port } = passed
+  yield* Effect.logInfo(
+    `the socket unit of systemd listens on ${host.includes(":") ? `[${host}]` : host}:${port}, in place of the settings of host and port`
+  )
+  return { ...settings, host, port, fd: FIRST }
 })

@@ -7,7 +7,7 @@ import {
   makeRoomToStart,
   reserveFileOf,
   spaceOf
-} from "../controlPlane/store/disk/reserve.ts"
+} from "../controlPlane/store/disk/DatabaseDisk.ts"
 import { layerDatabase } from "../controlPlane/store/layers/layerDatabase.ts"
 import type { StoreStartError } from "../controlPlane/store/sql/sqlErrors.ts"
 import { lockFileOf, ServiceLock } from "../controlPlane/store/sqlite/ServiceLock.ts"

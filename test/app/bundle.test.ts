@@ -2,7 +2,7 @@ import { mkdirSync, rmSync, utimesSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { isStale } from "../../src/app/bundle.ts"
+import { isStale } from "../../src/app/version.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 

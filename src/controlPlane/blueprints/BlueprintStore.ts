@@ -6,13 +6,13 @@ import { NotFound } from "../../contract/domain/errors.ts"
 import type { Overrides } from "../../contract/domain/Overrides.ts"
 import type { QuiesceRule } from "../../contract/domain/Quiesce.ts"
 import { runRuleOf } from "../../contract/domain/RunRule.ts"
+import type { Software } from "../../contract/domain/Software.ts"
 import { inSpan } from "../../shared/observability/trace.ts"
 import { RecentMap } from "../../shared/work/RecentMap.ts"
-import { type BlueprintSet, blueprintSet, type SoftwareSet } from "./definitions.ts"
+import { type BlueprintSet, blueprintSet, type SoftwareSet, softwareSet } from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
 import { declaredVariables, resolve } from "./resolve.ts"
-import { SoftwareStore } from "./SoftwareStore.ts"
-import { blueprintNotes, blueprintView, blueprintWarnings, mixinView } from "./views.ts"
+import { blueprintNotes, blueprintView, blueprintWarnings, mixinView, softwareWarnings } from "./views.ts"
 
 /** Blueprints and mixins, read from disk and composed (spec 4.2). */
 export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/blueprints/BlueprintStore", {
@@ -155,4 +155,40 @@ const viewsOf = (set: BlueprintSet, softwares: SoftwareSet) => {
     mixins,
     mixinsById: new Map(mixins.map((view) => [view.id, view]))
   }
+}
+
+/** Software definitions, read from disk (spec 4.6). */
+export class SoftwareStore extends Context.Service<SoftwareStore>()("muster/blueprints/SoftwareStore", {
+  make: Effect.fnUntraced(function* (options: { readonly directory: string }) {
+    const { current, reload, warnings } = yield* makeReloadable({
+      folder: "software",
+      directory: options.directory,
+      build: softwareSet,
+      warnings: (set) => Effect.succeed(softwareWarnings(set))
+    })
+    const lists = new WeakMap<SoftwareSet, ReadonlyArray<Software>>()
+    const listOf = (set: SoftwareSet) => {
+      const list = lists.get(set) ?? [...set.values()]
+      lists.set(set, list)
+      return list
+    }
+    const get = Effect.fn("SoftwareStore.get")(function* (id: string) {
+      const software = (yield* current).get(id)
+      return software ?? (yield* NotFound.software(id))
+    })
+    return {
+      /** Software by id. The same array until a reload. */
+      list: Effect.map(current, listOf),
+      get,
+      /** The software set by id. The same object until a reload, so that derived values can be cached. */
+      current,
+      /** As `BlueprintStore.warnings`. */
+      warnings,
+      /** As `BlueprintStore.reload`. */
+      reload
+    }
+  })
+}) {
+  static readonly layer = (...options: Parameters<typeof SoftwareStore.make>) =>
+    Layer.effect(SoftwareStore, SoftwareStore.make(...options))
 }

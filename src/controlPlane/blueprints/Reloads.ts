@@ -3,9 +3,8 @@ import { Context, Effect, Layer, Queue } from "effect"
 import { type InvalidRequest, type SourceFailed, Unavailable } from "../../contract/domain/errors.ts"
 import { followChanges } from "../store/journal/Journal.ts"
 import { Store, Transaction } from "../store/Store.ts"
-import { BlueprintStore } from "./BlueprintStore.ts"
+import { BlueprintStore, SoftwareStore } from "./BlueprintStore.ts"
 import type { Folder } from "./parse/parse.ts"
-import { SoftwareStore } from "./SoftwareStore.ts"
 
 /** The reloads of other replicas, from the journal. Build this before the folders are read for the first time. */
 export class ReloadFeed extends Context.Service<ReloadFeed>()("muster/blueprints/ReloadFeed", {

@@ -4,9 +4,8 @@ import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { pageNumber, pageSize, paginated } from "../../contract/domain/Pagination.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { CurrentSlsRequest } from "../http/sls.ts"
-import { BlueprintStore } from "./BlueprintStore.ts"
+import { BlueprintStore, SoftwareStore } from "./BlueprintStore.ts"
 import { Reloads } from "./Reloads.ts"
-import { SoftwareStore } from "./SoftwareStore.ts"
 import { Sources } from "./sources/Sources.ts"
 
 const sizes = { standard: 50, fallback: 20, maximum: 1000 }

@@ -1,6 +1,5 @@
 import type { Array as Arr } from "effect"
-import type { EncodedEvent, EventInclude } from "./EncodedEvent.ts"
-import { type EventFilter, isNews, passes } from "./filter.ts"
+import { type EncodedEvent, type EventFilter, type EventInclude, isNews, passes } from "./EncodedEvent.ts"
 
 /** The events and the fields that a subscriber asks for. */
 export interface Selection {

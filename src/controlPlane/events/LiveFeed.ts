@@ -4,7 +4,7 @@ import type { Labels } from "../../contract/domain/Labels.ts"
 import type { OperationChange } from "../../contract/domain/Operation.ts"
 import type { ServerStats } from "../../contract/domain/Server.ts"
 import type { InstallProgress } from "../../contract/domain/ServerEvent.ts"
-import type { EventFilter } from "./filter.ts"
+import type { EventFilter } from "./EncodedEvent.ts"
 
 /** News of a server that is not in the journal: only open streams get it. */
 export type LiveNews = {

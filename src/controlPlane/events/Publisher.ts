@@ -5,9 +5,8 @@ import type { Server } from "../../contract/domain/Server.ts"
 import { isOptIn } from "../../contract/domain/ServerEvent.ts"
 import { eventLag } from "../../shared/observability/metrics.ts"
 import { Batch } from "./Batch.ts"
-import type { EncodedEvent, EventInclude } from "./EncodedEvent.ts"
+import type { EncodedEvent, EventFilter, EventInclude } from "./EncodedEvent.ts"
 import { encode, encodeLive } from "./encode.ts"
-import type { EventFilter } from "./filter.ts"
 import type { LiveNews } from "./LiveFeed.ts"
 
 /** The approximate size of a batch. A subscriber that does not read holds one. */

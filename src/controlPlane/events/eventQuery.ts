@@ -4,9 +4,8 @@ import { InvalidRequest, joinReasons } from "../../contract/domain/errors.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { Topic } from "../../contract/domain/ServerEvent.ts"
 import { requestQuery } from "../http/requestUrl.ts"
-import { type EventInclude, includable } from "./EncodedEvent.ts"
+import { type EventFilter, type EventInclude, includable } from "./EncodedEvent.ts"
 import type { StartCursor } from "./EventHub.ts"
-import type { EventFilter } from "./filter.ts"
 
 /** The query of an event stream. Only a caller that resumes has a `cursor`. */
 export interface EventQuery {

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Schedule } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
-import { countedAddress } from "./node/clientAddress.ts"
+import { countedAddress } from "./node/clients.ts"
 import { pathOf } from "./requestUrl.ts"
 
 /** Failures per address and minute. */

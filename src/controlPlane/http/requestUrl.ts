@@ -1,5 +1,6 @@
 /** The parts of the URL of a request: its path, its query, and the pages of lists. */
 import { Option } from "effect"
+import { LONGEST_WAIT_SECONDS } from "../../contract/api/OperationsGroup.ts"
 
 const decode = Option.liftThrowable(decodeURI)
 
@@ -43,3 +44,9 @@ const nextPage = (url: string, after: string): string => {
 /** Returns the header of a page; `next`: the last of its ids, if it is not the last page. */
 export const linkOf = (url: string, next: string | undefined): Record<string, string> =>
   next === undefined ? {} : { link: nextPage(url, next) }
+
+/** Returns the seconds of `Prefer: wait=N` (RFC 7240), and ignores an unreadable preference. */
+export const preferredWait = (prefer: string | undefined): number | undefined => {
+  const seconds = Number(/(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:[,;]|$)/i.exec(prefer ?? "")?.[1] ?? 0)
+  return seconds < 1 ? undefined : Math.min(seconds, LONGEST_WAIT_SECONDS)
+}

@@ -4,7 +4,7 @@ import { Clock, Duration, Effect, Stream } from "effect"
 import { Headers, HttpBody, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { TimedOut, Unauthorized } from "../../contract/domain/errors.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
-import { unboundArrival } from "./node/arrival.ts"
+import { unboundArrival } from "./node/clients.ts"
 import { KeyEnds, type Principal } from "./Principal.ts"
 
 /** Time without a byte after which a transfer ends. */

@@ -6,7 +6,7 @@ import type { Principal } from "../http/Principal.ts"
 import { Freshness, Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"
 import { limitsOf, type QuotaRecord, QuotaRepo } from "../store/repos/QuotaRepo.ts"
-import { SshKeyRepo } from "../store/repos/SshKeyRepo.ts"
+import { SshKeyRepo } from "../store/repos/SftpRepo.ts"
 import { Store } from "../store/Store.ts"
 
 export interface CachedKey {

@@ -1,6 +1,8 @@
 import { Context, Duration, Effect, Layer } from "effect"
+import type { DrainChoices, DrainPlan } from "../../contract/domain/Drain.ts"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
+import type { MigrationProgress } from "../../contract/domain/Migration.ts"
 import type { Heartbeat, Registration } from "../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { RegistrationRequired } from "../../contract/nodeApi/ControlPlane.ts"
@@ -9,10 +11,9 @@ import { Leadership } from "../store/Leadership.ts"
 import type { NodeRecord } from "../store/repos/NodeRepo.ts"
 import { Fleet, nodeNotFound } from "./fleet/Fleet.ts"
 import { nodeDetail } from "./fleet/FleetNode.ts"
-import { makeNodeWrites } from "./nodeWrites.ts"
+import { makeNodeWrites, TokenSeal } from "./nodeWrites.ts"
 import { makeNodePresence, type NodeChange } from "./presence/nodePresence.ts"
 import { registered } from "./registration.ts"
-import { TokenSeal } from "./TokenSeal.ts"
 
 export type { NodeChange }
 
@@ -154,3 +155,18 @@ export class NodeRegistry extends Context.Service<NodeRegistry>()("muster/nodes/
   static readonly layer = (...options: Parameters<typeof NodeRegistry.make>) =>
     Layer.effect(NodeRegistry, NodeRegistry.make(...options))
 }
+
+/** Migrates the saved servers of drained nodes to other nodes. The servers' folder implements it. */
+export class NodeMigrations extends Context.Service<
+  NodeMigrations,
+  {
+    /** Begins durably to migrate the node's saved servers. A second call adds new ones and retries failed ones. */
+    begin(node_id: NodeId, choices?: DrainChoices): Effect.Effect<void, Unavailable>
+    /** Returns what {@link begin} would do now. Stores and reserves nothing. */
+    plan(node_id: NodeId): Effect.Effect<DrainPlan>
+    /** Ends further migrations from the node. Those that have begun continue. */
+    end(node_id: NodeId): Effect.Effect<void, Unavailable>
+    /** Returns nothing if the servers of the node are not migrated. */
+    progress(node_id: NodeId): Effect.Effect<MigrationProgress | undefined>
+  }
+>()("muster/nodes/NodeMigrations") {}

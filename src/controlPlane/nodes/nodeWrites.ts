@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto"
-import { Effect } from "effect"
+import { Context, Effect } from "effect"
 import { Conflict, NotFound, type Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../contract/domain/Id.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
@@ -7,13 +7,13 @@ import { RegistrationRequired } from "../../contract/nodeApi/ControlPlane.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../store/repos/NodeRepo.ts"
+import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
 import { Store } from "../store/Store.ts"
 import { DaemonClient } from "./DaemonClient.ts"
 import { Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
 import { appendNodeChanged, appendReachabilityChanged } from "./fleet/nodeChangeFeed.ts"
 import { type Registered, sharedPorts } from "./registration.ts"
-import { TokenSeal } from "./TokenSeal.ts"
 
 const TOKEN_BYTES = 32
 
@@ -129,4 +129,11 @@ export const makeNodeWrites = Effect.fnUntraced(function* (
   })
 
   return { register, revoke, setUnreachable, disconnect, setDrained, remove } as const
+})
+
+export const makeTokenSeal = (secret: Uint8Array): Seal => makeSeal(secret, "node tokens")
+
+/** The seal of node tokens. Default: a secret that ends with the process. */
+export const TokenSeal: Context.Reference<Seal> = Context.Reference("muster/nodes/TokenSeal", {
+  defaultValue: () => makeTokenSeal(passingSecret())
 })

@@ -24,6 +24,8 @@ import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { busy } from "../servers/state/conflicts.ts"
 import { newOperation, type OperationPage, OperationRepo } from "../store/repos/OperationRepo.ts"
 import { Store, type Transaction } from "../store/Store.ts"
+import { OperationLeader } from "./OperationLeader.ts"
+import { OperationRunners } from "./OperationRunners.ts"
 
 /** Most unfinished operations: of a server, of a server by one key other than `AppAdmin`, and in total. */
 const MOST_OF_SERVER = 16
@@ -203,3 +205,10 @@ const notCancellable = ({ id, state }: OperationRecord) =>
     detail: `operation is ${state}: ${id}`,
     hint: "An operation that has ended cannot be cancelled; GET /api/operations/:operation shows it."
   })
+
+/** Operations with the work of the leader. `runners` registers the runners of the kinds, before the leader begins. */
+export const layerOperationsWith = <E, R>(runners: Layer.Layer<never, E, R>) =>
+  Layer.mergeAll(Operations.layer, OperationLeader).pipe(
+    Layer.provide(runners),
+    Layer.provideMerge(OperationRunners.layer)
+  )

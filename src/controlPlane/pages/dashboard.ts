@@ -5,7 +5,7 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { NotFound } from "../../contract/domain/errors.ts"
 import { makeCompressed, makeFile } from "./CachedPages.ts"
 import { dashboardBundle } from "./dashboardBundle.ts"
-import { HTML, page, pageHeaders, policyOf } from "./html.ts"
+import { HTML, page, pageHeaders, policyOf } from "./publicHtml.ts"
 
 /** The folder of the browser's code: beside the bundle of the service the bundle of the dashboard, else its sources. */
 const folder = resolve(import.meta.dirname, `${import.meta.url.endsWith(".ts") ? "../" : ""}../dashboard`)

@@ -3,7 +3,7 @@ import { dirname, join } from "node:path"
 import { Effect, Schema } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { makeCompressed, makeFile } from "./CachedPages.ts"
-import { FAVICON, favicon, HTML, page, pageHeaders, policyOf } from "./html.ts"
+import { FAVICON, favicon, HTML, page, pageHeaders, policyOf } from "./publicHtml.ts"
 
 const DOCUMENT = "/openapi.json"
 const SCRIPT = "/docs/scalar.js"

@@ -20,6 +20,7 @@ import { Store } from "../store/Store.ts"
 import { databaseRetrySchedule } from "../store/sql/sqlErrors.ts"
 import { makeBlueprintSchedules } from "./blueprintSchedules.ts"
 import { makeRunWork, type RunContext } from "./runWork.ts"
+import { Schedules } from "./Schedules.ts"
 import { makeScheduleServers } from "./scheduleChecks.ts"
 import { announce, newRun, tooManyServers } from "./scheduleRuns.ts"
 import { SchedulesOptions } from "./steps.ts"
@@ -281,3 +282,6 @@ export const ScheduleLeader = Layer.effectDiscard(
     })
   })
 )
+
+/** Schedules with the work of the leader. */
+export const layerSchedules = Layer.merge(Schedules.layer, ScheduleLeader)

@@ -25,9 +25,9 @@ import { makeFromBackup, restoreOf } from "./fromBackup.ts"
 import { ANSWER_LIFETIME, makeInsert } from "./insertion.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
 import { plain, summaryOf } from "./list/summary.ts"
-import { CreationPriority } from "./state/CreationPriority.ts"
 import { creationRefusal, makeOverridesCheck } from "./state/callerLimits.ts"
 import { makeQuotaUsage, type QuotaClaim } from "./state/quotaRules.ts"
+import { CreationPriority } from "./state/ServersOptions.ts"
 
 /** A request to create a server. `body_hash` is the SHA-256 of its body in hex. */
 export interface CreateRequest {

@@ -27,7 +27,7 @@ import {
 import { logFields } from "./state/recordChanges.ts"
 import type { NewDefinition } from "./state/redefinitions.ts"
 import { ServerLifecycle } from "./state/ServerLifecycle.ts"
-import { ServerLocks } from "./state/ServerLocks.ts"
+import { ServerLocks } from "./state/ServersOptions.ts"
 import { isFinished } from "./state/transitions.ts"
 
 export interface RequestedChange extends ServerPatch {

@@ -1,23 +1,24 @@
 import { Effect, Option } from "effect"
 import { auditUnchanged } from "../../contract/domain/AuditedRequest.ts"
-import type { Unavailable } from "../../contract/domain/errors.ts"
+import { Conflict, Unavailable } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
+import { installFailure } from "../../contract/domain/InstallState.ts"
 import { isUnderway } from "../../contract/domain/Migration.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import { isRestartPending } from "../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
-import { isUp, type ServerStatus } from "../../contract/domain/ServerStatus.ts"
+import { isUp, next, type ServerStatus, type Trigger } from "../../contract/domain/ServerStatus.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { requireRight } from "../http/rights.ts"
 import { RolloutRepo } from "../store/repos/RolloutRepo.ts"
 import { Store } from "../store/Store.ts"
 import { ServerIndex } from "./list/ServerIndex.ts"
-import { moving } from "./state/conflicts.ts"
+import type { ListedServer } from "./list/summary.ts"
+import { moving, wrongStatus } from "./state/conflicts.ts"
 import { makeDeliver, makeNodeCalls, makeNodeErrors } from "./state/nodeCalls.ts"
-import { decidePower } from "./state/power.ts"
 import { ServerLifecycle } from "./state/ServerLifecycle.ts"
-import { ServerLocks } from "./state/ServerLocks.ts"
+import { ServerLocks } from "./state/ServersOptions.ts"
 import { makeWaitForReport } from "./waiting.ts"
 
 const TIMEOUT = "1 second"
@@ -177,3 +178,53 @@ export const makePower = Effect.gen(function* () {
     else if (isSettled(record, action)) yield* auditUnchanged
   })
 })
+
+interface Rule {
+  readonly trigger: Trigger
+  readonly done: ReadonlyArray<ServerStatus>
+}
+
+const rules: Record<PowerAction, Rule> = {
+  // A node unpauses a paused server before a start or stop.
+  start: { trigger: "start", done: ["starting", "running", "paused"] },
+  stop: { trigger: "stop", done: ["offline", "stopping", "paused"] },
+  restart: { trigger: "stop", done: [] },
+  kill: { trigger: "ended-as-asked", done: ["offline"] },
+  pause: { trigger: "pause", done: ["paused"] },
+  unpause: { trigger: "unpause", done: ["running"] }
+}
+
+/**
+ * - `call`   the node is called
+ * - `defer`  the server is started once it is installed
+ * - `cancel` such a start is cancelled
+ */
+type PowerStep = "call" | "defer" | "cancel"
+
+/** Returns the step or the refusal. An action without apparent effect calls the node: the record may lag. */
+export const decidePower = (
+  record: ListedServer,
+  action: PowerAction
+): PowerStep | Conflict | Unavailable => {
+  const { status, install, start_pending } = record
+  const rule = rules[action]
+  if (status === "unknown") return Unavailable.nodeNotConnected(record.node_id)
+  if (rule.done.includes(status)) return "call"
+  // The node knows whether this is part of a reset, after which it starts the server.
+  if (action === "start" && status === "stopping") return "call"
+  // The node knows whether this is part of a restart, and whether the server is up again.
+  if (action === "restart" && (status === "stopping" || record.transient === true)) return "call"
+  if (status === "installing") {
+    const isReset = install.phase === "ready"
+    if (action === "start") return isReset ? "call" : "defer"
+    if (action === "stop" || action === "kill") {
+      if (start_pending) return "cancel"
+      if (isReset) return "call"
+    }
+  }
+  if (action === "start" && status === "offline" && install.phase === "failed") {
+    const { hint, reason } = installFailure(install)
+    return new Conflict({ detail: `install failed: ${reason}`, hint })
+  }
+  return next(status, rule.trigger) === undefined ? wrongStatus(record) : "call"
+}

@@ -6,7 +6,7 @@ import type { FiguresById, ServerRecord, ServerStats } from "../../contract/doma
 import type { Daemon } from "../../contract/nodeApi/Daemon.ts"
 import { MOST_STATS } from "../../contract/nodeApi/DaemonApi.ts"
 import { inSlices } from "../../shared/work/slices.ts"
-import { type EventFilter, intervalOf, letsThrough } from "../events/filter.ts"
+import { type EventFilter, intervalOf, letsThrough } from "../events/EncodedEvent.ts"
 import { LiveFeed, type LiveNews, StatsFeed } from "../events/LiveFeed.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { NodeRegistry } from "../nodes/NodeRegistry.ts"

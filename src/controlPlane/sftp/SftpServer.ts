@@ -4,7 +4,7 @@ import { Cause, Deferred, Effect, Exit, FiberSet, Latch, Layer, type Scope } fro
 import type * as Ssh from "ssh2"
 import { StartError } from "../../shared/config/StartError.ts"
 import { Tally } from "../../shared/work/Tally.ts"
-import { countedAddress, shownAddress } from "../http/node/clientAddress.ts"
+import { countedAddress, shownAddress } from "../http/node/clients.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { answerAttempts } from "./attempts.ts"
 import { type LoggedIn, SftpLogins } from "./logins.ts"

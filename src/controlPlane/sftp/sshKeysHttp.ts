@@ -11,7 +11,7 @@ import { lackingOf } from "../http/rights.ts"
 import { ApiKeys } from "../keys/ApiKeys.ts"
 import { millisOf } from "../keys/KeyCache.ts"
 import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
-import { type SshKeyRecord, SshKeyRepo } from "../store/repos/SshKeyRepo.ts"
+import { type SshKeyRecord, SshKeyRepo } from "../store/repos/SftpRepo.ts"
 import { Store } from "../store/Store.ts"
 import { loadSsh, type PublicKey, readPublicKey } from "./publicKeys.ts"
 

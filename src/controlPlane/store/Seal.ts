@@ -1,4 +1,8 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from "node:crypto"
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient } from "effect/sql"
+import { firstRow, upsertRows } from "./sql/rows.ts"
+import { write } from "./sql/Transaction.ts"
 
 /** Beginning of a sealed text: the version of its form. */
 const VERSION = "s1"
@@ -57,3 +61,19 @@ export const makeSeal = (secret: Uint8Array, purpose: string): Seal => {
 
 /** A secret that no other process has, and that ends with this one. */
 export const passingSecret = (): Uint8Array => randomBytes(KEY_BYTES)
+
+const readFingerprint = firstRow(Schema.Struct({ fingerprint: Schema.String }))
+
+/** The secret of the services on this database, as a fingerprint that discloses nothing. */
+export class SecretRepo extends Context.Service<SecretRepo>()("muster/store/SecretRepo", {
+  make: Effect.map(SqlClient.SqlClient, (sql) => ({
+    fingerprint: Effect.map(
+      readFingerprint(sql`SELECT fingerprint FROM secret_fingerprint`),
+      Option.map((row) => row.fingerprint)
+    ),
+    save: (fingerprint: string) =>
+      write(upsertRows(sql, "secret_fingerprint", "id", [{ id: 1, fingerprint }]))
+  }))
+}) {
+  static readonly layer = Layer.effect(SecretRepo, SecretRepo.make)
+}

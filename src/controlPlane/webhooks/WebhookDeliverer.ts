@@ -14,8 +14,7 @@ import { Leadership } from "../store/Leadership.ts"
 import { CrashRepo } from "../store/repos/CrashRepo.ts"
 import { type WebhookProgress, type WebhookRecord, WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import { Store } from "../store/Store.ts"
-import { bodyOf } from "./format.ts"
-import { makeSend, openSecrets, type Secrets, WebhookSeal } from "./send.ts"
+import { bodyOf, makeSend, openSecrets, type Secrets, WebhookSeal } from "./send.ts"
 
 const PAGE = 500
 /** Servers whose events one webhook gets at a time. */

@@ -16,8 +16,7 @@ import { Journal } from "../store/journal/Journal.ts"
 import { type WebhookRecord, WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import type { Seal } from "../store/Seal.ts"
 import { Store } from "../store/Store.ts"
-import { chatBody } from "./format.ts"
-import { makeSecret, makeSend, openSecrets, sealSecrets, WebhookSeal } from "./send.ts"
+import { chatBody, makeSecret, makeSend, openSecrets, sealSecrets, WebhookSeal } from "./send.ts"
 
 /** A webhook as the file of `MUSTER_WEBHOOKS` defines it. */
 export interface FileWebhook {

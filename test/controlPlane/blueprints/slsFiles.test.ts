@@ -4,8 +4,7 @@ import { join } from "node:path"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { BlueprintStore } from "../../../src/controlPlane/blueprints/BlueprintStore.ts"
-import { SoftwareStore } from "../../../src/controlPlane/blueprints/SoftwareStore.ts"
+import { BlueprintStore, SoftwareStore } from "../../../src/controlPlane/blueprints/BlueprintStore.ts"
 import { blueprintFile, folders, parse, problemsOf, softwareFile, stores, write } from "./support.ts"
 
 const root = join(import.meta.dirname, "sls")

@@ -2,8 +2,7 @@ import { execFileSync } from "node:child_process"
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, FileSystem, Layer, PlatformError, type Scope } from "effect"
-import { BlueprintStore } from "../../../src/controlPlane/blueprints/BlueprintStore.ts"
-import { SoftwareStore } from "../../../src/controlPlane/blueprints/SoftwareStore.ts"
+import { BlueprintStore, SoftwareStore } from "../../../src/controlPlane/blueprints/BlueprintStore.ts"
 import { blueprintFile, folders, paperFile, softwareFile, stores, write } from "./support.ts"
 
 const live = <A, E>(effect: Effect.Effect<A, E, NodeServices.NodeServices | Scope.Scope>) =>

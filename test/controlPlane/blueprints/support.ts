@@ -1,8 +1,7 @@
 import { NodeServices } from "@effect/platform-node"
 import { Effect, FileSystem, Layer, Logger } from "effect"
-import { BlueprintStore } from "../../../src/controlPlane/blueprints/BlueprintStore.ts"
+import { BlueprintStore, SoftwareStore } from "../../../src/controlPlane/blueprints/BlueprintStore.ts"
 import { type Folder, type Parsed, parseFile } from "../../../src/controlPlane/blueprints/parse/parse.ts"
-import { SoftwareStore } from "../../../src/controlPlane/blueprints/SoftwareStore.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 /** Parses `text` as the file `a.yml` of a folder. */

@@ -9,7 +9,7 @@ import type { RegistrationRequired } from "../../../src/contract/nodeApi/Control
 import { Fleet } from "../../../src/controlPlane/nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../../../src/controlPlane/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../../src/controlPlane/nodes/NodeRegistry.ts"
-import { makeTokenSeal, TokenSeal } from "../../../src/controlPlane/nodes/TokenSeal.ts"
+import { makeTokenSeal, TokenSeal } from "../../../src/controlPlane/nodes/nodeWrites.ts"
 import { layerSqlite } from "../../../src/controlPlane/store/layers/layerDatabase.ts"
 import { NodeRepo } from "../../../src/controlPlane/store/repos/NodeRepo.ts"
 import { Store } from "../../../src/controlPlane/store/Store.ts"

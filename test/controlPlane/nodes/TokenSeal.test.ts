@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto"
 import { assert, describe, it } from "@effect/vitest"
 import { NodeId } from "../../../src/contract/domain/Id.ts"
-import { makeTokenSeal } from "../../../src/controlPlane/nodes/TokenSeal.ts"
+import { makeTokenSeal } from "../../../src/controlPlane/nodes/nodeWrites.ts"
 import { plain } from "../../support/ids.ts"
 
 const secret = randomBytes(32)

@@ -5,9 +5,8 @@ import { Context, Effect, Latch, Layer } from "effect"
 import { IpNetwork } from "effect/net"
 import { LIMITS, openFilesIn } from "../../../shared/observability/openFiles.ts"
 import { Tally } from "../../../shared/work/Tally.ts"
-import { canonicalAddress, countedAddress } from "./clientAddress.ts"
+import { canonicalAddress, countedAddress, ONLY_READ } from "./clients.ts"
 import { removeFrom, UNGATED } from "./pipelining.ts"
-import { ONLY_READ } from "./strangers.ts"
 
 /** The limit of open files on a system that does not report it. */
 const USUAL_OPEN_FILES = 10_240

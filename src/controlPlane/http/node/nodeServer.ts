@@ -4,7 +4,7 @@ import { createServer as createTlsServer } from "node:https"
 import type { Duplex } from "node:stream"
 import { type ErrorStatus, errorBody, reasonPhrases } from "../../../contract/domain/ApiError.ts"
 import type { Reloadable } from "../../../shared/work/Reloadable.ts"
-import { boundArrival } from "./arrival.ts"
+import { boundArrival } from "./clients.ts"
 import { boundPipelining } from "./pipelining.ts"
 import { WholeResponse } from "./WholeResponse.ts"
 

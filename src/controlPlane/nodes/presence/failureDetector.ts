@@ -5,8 +5,7 @@ import { NodeRepo } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { appendNodeChanged } from "../fleet/nodeChangeFeed.ts"
-import { type HeartbeatMonitor, makeHeartbeatMonitor } from "./HeartbeatMonitor.ts"
-import { type Expiry, Liveness } from "./Liveness.ts"
+import { type Expiry, type HeartbeatMonitor, Liveness, makeHeartbeatMonitor } from "./Liveness.ts"
 
 /** A {@link HeartbeatMonitor} whose clock its caller advances. */
 export interface HeartbeatCounter extends HeartbeatMonitor {

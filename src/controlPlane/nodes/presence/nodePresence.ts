@@ -1,15 +1,14 @@
-import { Duration, Effect, PubSub, Stream } from "effect"
+import { Clock, Duration, Effect, Latch, PubSub, type Scope, Stream } from "effect"
 import { DatabaseFull, type Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId } from "../../../contract/domain/Id.ts"
 import type { NodeUsage } from "../../../contract/domain/Node.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { Leadership } from "../../store/Leadership.ts"
-import { type NodeRecord, NodeRepo } from "../../store/repos/NodeRepo.ts"
+import { type NodeRecord, NodeRepo, type ReceivedHeartbeat } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { Fleet } from "../fleet/Fleet.ts"
 import { appendNodeChanged, followNodeChanges } from "../fleet/nodeChangeFeed.ts"
 import { makeFailureDetector } from "./failureDetector.ts"
-import { shareHeartbeats } from "./SharedHeartbeats.ts"
 
 /** Reads the heartbeats that other replicas received: this often, and this many times within the heartbeat timeout. */
 const LOOK_MILLIS = 2_000
@@ -89,4 +88,86 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
     refresh: (id: NodeId): Effect.Effect<void, Unavailable> => refresh([id]),
     changes: Stream.fromPubSub(hub)
   } as const
+})
+
+export interface SharedHeartbeats {
+  note(node_id: NodeId, boot_id: string, usage: NodeUsage): void
+  /** Returns the number of the last heartbeat that was read. Each replica's write changes it. */
+  beats(node_id: NodeId): number
+}
+
+/** Longest time between two reads that counts, in intervals: a longer one was late or had failed. */
+const COUNTED = 2
+
+/**
+ * Writes this replica's heartbeats in one statement at a time, and reads the others'. Heartbeats wait in memory
+ * without a database.
+ * @param options.others whether other replicas may receive heartbeats; without them an idle service does nothing
+ * @param options.onHeartbeat called with each heartbeat of another replica
+ * @param options.onRead called with the milliseconds in which any heartbeat would have been read
+ */
+export const shareHeartbeats = Effect.fnUntraced(function* (options: {
+  readonly others: boolean
+  readonly every: Duration.Duration
+  readonly onHeartbeat: (node_id: NodeId) => void
+  readonly onRead: (millis: number) => void
+}): Effect.fn.Return<SharedHeartbeats, never, Fleet | NodeRepo | Store | Scope.Scope> {
+  const fleet = yield* Fleet
+  const repo = yield* NodeRepo
+  const store = yield* Store
+  const clock = yield* Clock.Clock
+  const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
+  const received = new Map<NodeId, Omit<ReceivedHeartbeat, "age"> & { readonly at: number }>()
+  const beats = new Map<NodeId, number>()
+  const due = Latch.makeUnsafe(options.others)
+  const rest = Effect.sync(() => {
+    if (!options.others && received.size === 0) due.closeUnsafe()
+  })
+  let readAt = now()
+
+  const flush = Effect.gen(function* () {
+    const taken = [...received.values()].filter(({ node_id }) => fleet.get(node_id)?.record !== undefined)
+    if (taken.length === 0) return received.clear()
+    yield* store.write(repo.recordHeartbeats(taken.map(({ at, ...rest }) => ({ ...rest, age: now() - at }))))
+    for (const one of taken) if (received.get(one.node_id) === one) received.delete(one.node_id)
+  })
+
+  const read = Effect.gen(function* () {
+    const rows = yield* store.read(repo.heartbeats)
+    for (const row of rows) {
+      if (beats.get(row.node_id) === row.beats) continue
+      beats.set(row.node_id, row.beats)
+      const node = fleet.get(row.node_id)
+      if (node?.record?.boot_id !== row.boot_id) continue
+      // A heartbeat of this replica since then is newer, and so may a deregistration be.
+      if (!received.has(row.node_id)) {
+        const at = Math.max(row.heard_at, Date.parse(node.last_seen_at ?? "") || 0)
+        fleet.recordHeartbeat(node, new Date(at).toISOString(), row.usage)
+      }
+      options.onHeartbeat(row.node_id)
+    }
+    const since = now() - readAt
+    readAt += since
+    options.onRead(Math.min(since, COUNTED * Duration.toMillis(options.every)))
+  })
+
+  const retried = <A>(work: Effect.Effect<A, { readonly detail: string }>) =>
+    Effect.catch(work, ({ detail }) => Effect.logDebug(`heartbeats wait: ${detail}`))
+  yield* retried(read)
+  yield* Effect.andThen(rest, due.await).pipe(
+    Effect.andThen(Effect.sleep(options.every)),
+    Effect.andThen(retried(flush)),
+    Effect.andThen(retried(read)),
+    Effect.catchDefect((defect) => Effect.logError("heartbeats were not shared", defect)),
+    Effect.forever,
+    Effect.forkScoped
+  )
+
+  return {
+    note: (node_id, boot_id, usage) => {
+      received.set(node_id, { node_id, boot_id, usage, at: now() })
+      due.openUnsafe()
+    },
+    beats: (node_id) => beats.get(node_id) ?? 0
+  }
 })

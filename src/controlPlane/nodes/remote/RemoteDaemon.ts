@@ -16,11 +16,10 @@ import {
 import { DaemonApi, SEQUENCE_HEADER } from "../../../contract/nodeApi/DaemonApi.ts"
 import { type ClientTls, tlsNow } from "../../../shared/net/connectTimeoutClient.ts"
 import { makeCreations } from "./creations.ts"
-import type { NodeNetworks } from "./nodeNetworks.ts"
 import { type CallFailure, creationOutcome, remoteCall, toDaemonError } from "./remoteCall.ts"
 import { makeRemoteBackups, makeRemoteFiles } from "./remoteFiles.ts"
 import { openRemoteSession } from "./remoteSession.ts"
-import { openConsole, type SocketOptions } from "./remoteSocket.ts"
+import { type NodeNetworks, openConsole, type SocketOptions } from "./remoteSocket.ts"
 
 export interface RemoteTarget {
   readonly url: string

@@ -10,11 +10,11 @@ import type { Seal } from "../../store/Seal.ts"
 import { DaemonClient } from "../DaemonClient.ts"
 import { Fleet, type FleetState } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
-import { TokenSeal } from "../TokenSeal.ts"
-import { makeNodeNetworks, type NodeNetworks } from "./nodeNetworks.ts"
+import { TokenSeal } from "../nodeWrites.ts"
 import { makeDaemonCalls, makeRemoteDaemon, type RemoteTarget } from "./RemoteDaemon.ts"
 import { makeReachabilityProbe } from "./reachabilityProbe.ts"
 import { TOKEN_REFUSED } from "./remoteCall.ts"
+import { makeNodeNetworks, type NodeNetworks } from "./remoteSocket.ts"
 
 export interface RemoteDaemonsOptions extends ClientTls {
   /** Whether nodes with plain HTTP beyond loopback are refused and not called. */

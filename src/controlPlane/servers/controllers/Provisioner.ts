@@ -18,12 +18,10 @@ import { Leadership } from "../../store/Leadership.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { CreationPriority } from "../state/CreationPriority.ts"
 import { makeDeliver } from "../state/nodeCalls.ts"
 import { logFields } from "../state/recordChanges.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
-import { ServerLocks } from "../state/ServerLocks.ts"
-import { ServersOptions } from "../state/ServersOptions.ts"
+import { CreationPriority, ServerLocks, ServersOptions } from "../state/ServersOptions.ts"
 import { isFinished } from "../state/transitions.ts"
 
 /**

@@ -16,8 +16,7 @@ import { makeNodeAvailability } from "../../nodes/nodeAvailability.ts"
 import { placementOf } from "../../nodes/placementRequest.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
-import { DeletedServerRepo } from "../../store/repos/DeletedServerRepo.ts"
-import { type KeptServer, KeptServerRepo } from "../../store/repos/KeptServerRepo.ts"
+import { DeletedServerRepo, type KeptServer, KeptServerRepo } from "../../store/repos/DeletedServerRepo.ts"
 import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import { Store } from "../../store/Store.ts"
@@ -28,7 +27,7 @@ import { creationRefusal } from "../state/callerLimits.ts"
 import { append, makeMigrationRecords } from "../state/migrationRecords.ts"
 import { creationOf, isUnknownToNode, makeNodeErrors, type NodeCallError } from "../state/nodeCalls.ts"
 import { makeQuotaUsage } from "../state/quotaRules.ts"
-import { ServerLocks } from "../state/ServerLocks.ts"
+import { ServerLocks } from "../state/ServersOptions.ts"
 
 /** Rows that are read at a time. */
 const ROWS = 200

@@ -9,8 +9,7 @@ import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { MigrationRepo, type PendingDeletion } from "../../store/repos/MigrationRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { ServerLocks } from "./ServerLocks.ts"
-import { ServersOptions } from "./ServersOptions.ts"
+import { ServerLocks, ServersOptions } from "./ServersOptions.ts"
 
 const CALLS = 16
 

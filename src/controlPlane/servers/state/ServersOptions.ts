@@ -1,4 +1,7 @@
-import { Context, type Duration } from "effect"
+import { Context, type Duration, Effect, Latch, Layer } from "effect"
+import type { ServerId } from "../../../contract/domain/Id.ts"
+import { during } from "../../../shared/work/during.ts"
+import { type KeyedLock, makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
 
 /** The bounds and times of the controllers, which tests change. */
 export const ServersOptions = Context.Reference<{
@@ -26,3 +29,45 @@ export const ServersOptions = Context.Reference<{
     rolloutNodeTimeout: "5 minutes"
   })
 })
+
+/** Locks by server id, so that no installation reaches a node after the removal. Reports do not take the lock. */
+export class ServerLocks extends Context.Service<ServerLocks, KeyedLock<ServerId>>()(
+  "muster/servers/ServerLocks"
+) {
+  static readonly layer = Layer.sync(ServerLocks, () => makeKeyedLock())
+}
+
+const LONGEST = "1 second"
+
+/**
+ * Lets creations, for which callers wait, go before installations, which cost nodes and process more. An installation
+ * waits at most a second for a moment without a creation.
+ */
+export class CreationPriority extends Context.Service<
+  CreationPriority,
+  {
+    creating<A, E, R>(creation: Effect.Effect<A, E, R>): Effect.Effect<A, E, R>
+    readonly turn: Effect.Effect<void>
+  }
+>()("muster/servers/CreationPriority") {
+  static readonly layer = Layer.sync(CreationPriority, () => {
+    let creations = 0
+    const idle = Latch.makeUnsafe(true)
+
+    return CreationPriority.of({
+      creating: during(
+        () => {
+          creations += 1
+          idle.closeUnsafe()
+        },
+        () => {
+          creations -= 1
+          if (creations === 0) idle.openUnsafe()
+        }
+      ),
+      turn: Effect.suspend(() =>
+        idle.isOpen() ? Effect.void : Effect.raceFirst(idle.await, Effect.sleep(LONGEST))
+      )
+    })
+  })
+}

@@ -12,7 +12,7 @@ import type { ServerFields } from "../../store/repos/serverRows.ts"
 import { Store, Transaction } from "../../store/Store.ts"
 import type { Read, Write } from "../../store/sql/Transaction.ts"
 import { append, makeArrivals } from "./migrationRecords.ts"
-import { crashRecord, makeEndRecord } from "./recordDeletion.ts"
+import { crashRecord, makeEndRecord } from "./removal.ts"
 import type { Transition } from "./transitions.ts"
 
 /** Marks a server for verification by the leader, as its node may have lost it; part of a write. */

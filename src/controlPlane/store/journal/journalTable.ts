@@ -8,9 +8,8 @@ import {
   type JournalEntry
 } from "../../../contract/domain/Journal.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
-import { insertRows } from "../sql/insertRows.ts"
-import { isPlainInstall } from "../sql/plainColumns.ts"
-import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
+import { isPlainInstall } from "../sql/columns.ts"
+import { IntColumn, insertRows, JsonColumn, readRows } from "../sql/rows.ts"
 
 /** The columns of a {@link Change}. */
 export interface ChangeRow {

@@ -4,7 +4,7 @@ import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../../../s
 import { clientOf, mustExist } from "../layers/layerDatabase.ts"
 import { currentSchema, migrate, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { snapshotOf } from "../sql/dialect.ts"
-import { insertRows } from "../sql/insertRows.ts"
+import { insertRows } from "../sql/rows.ts"
 import { StoreStartError } from "../sql/sqlErrors.ts"
 import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
 import { countRows, type Digest, digestOf, tableNames } from "./tables.ts"

@@ -3,8 +3,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { AuditEntry } from "../../../contract/domain/AuditEntry.ts"
 import type { AuditRecord } from "../../../contract/domain/AuditedRequest.ts"
 import { auditIdAt } from "../../../contract/domain/idBytes.ts"
-import { insertRows } from "../sql/insertRows.ts"
-import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
+import { IntColumn, insertRows, JsonColumn, readRows } from "../sql/rows.ts"
 import { allOf } from "../sql/Transaction.ts"
 
 /** Entries that one statement reads and filters, so that a rare one does not hold the database. */

@@ -7,12 +7,23 @@ import {
   BackupRecord,
   shownBackup
 } from "../../../contract/domain/Backup.ts"
+import { TargetSettings } from "../../../contract/domain/BackupTarget.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
+import { TimeText } from "../../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../../contract/domain/Operation.ts"
 import { Overrides } from "../../../contract/domain/Overrides.ts"
 import { jsonNumber } from "../sql/dialect.ts"
-import { BooleanColumn, countOf, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import {
+  BooleanColumn,
+  countOf,
+  firstRow,
+  IntColumn,
+  JsonColumn,
+  readRows,
+  upsertRows,
+  writeRow
+} from "../sql/rows.ts"
 import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
 
 const BackupRow = Schema.Struct({
@@ -195,4 +206,40 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
   })
 }) {
   static readonly layer = Layer.effect(BackupRepo, BackupRepo.make)
+}
+
+/** A target that a caller has defined. */
+export const BackupTargetRecord = Schema.Struct({
+  id: Schema.String,
+  created_at: TimeText,
+  settings: JsonColumn(TargetSettings),
+  /** Its secret, encrypted; null if it has none. */
+  sealed: Schema.NullOr(Schema.String)
+})
+export type BackupTargetRecord = typeof BackupTargetRecord.Type
+
+const encodeTarget = writeRow(BackupTargetRecord)
+const readTargets = readRows(BackupTargetRecord)
+const readTarget = firstRow(BackupTargetRecord)
+
+/** Targets of backups (spec 12.6). */
+export class BackupTargetRepo extends Context.Service<BackupTargetRepo>()("muster/store/BackupTargetRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    return {
+      all: readTargets(sql`SELECT * FROM backup_targets ORDER BY id`),
+      find: (id: string) => readTarget(sql`SELECT * FROM backup_targets WHERE id = ${id}`),
+      /** Adds or replaces a target. */
+      put: Effect.fn("BackupTargetRepo.put")(function* (record: BackupTargetRecord): Writing {
+        yield* upsertRows(sql, "backup_targets", "id", [yield* encodeTarget(record)])
+      }),
+      remove: Effect.fn("BackupTargetRepo.remove")(function* (id: string): Writing {
+        yield* sql`DELETE FROM backup_targets WHERE id = ${id}`
+      }),
+      /** Number of backups in a target. */
+      backupsIn: (id: string) => countOf(sql`SELECT COUNT(*) AS count FROM backups WHERE target = ${id}`)
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(BackupTargetRepo, BackupTargetRepo.make)
 }

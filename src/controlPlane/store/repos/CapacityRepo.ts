@@ -1,9 +1,16 @@
+import { isDeepStrictEqual } from "node:util"
 import { Context, Effect, Layer, type Option, Schema } from "effect"
-import { SqlClient } from "effect/sql"
-import type { NodeId } from "../../../contract/domain/Id.ts"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import {
+  committedCpuMillipercent,
+  committedMemoryBytes,
+  diskLimitBytes
+} from "../../../contract/domain/Limits.ts"
 import { Capacity, RuntimeKind } from "../../../contract/domain/Node.ts"
+import { type ReservedFields, reservedLimits } from "../../../contract/domain/Server.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
-import { BooleanColumn, firstRow, hasRows, IntColumn, JsonColumn } from "../sql/rows.ts"
+import { BooleanColumn, firstRow, hasRows, IntColumn, insertRows, JsonColumn } from "../sql/rows.ts"
 import type { Write } from "../sql/Transaction.ts"
 
 const Room = Schema.Struct({
@@ -42,3 +49,50 @@ export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/
 }) {
   static readonly layer = Layer.effect(CapacityRepo, CapacityRepo.make)
 }
+
+/** The fields of a record that determine its reservation. */
+export interface Holder extends ReservedFields {
+  readonly id: ServerId
+  readonly node_id: NodeId
+  readonly blueprint_id: string
+}
+
+export const reservationRow = (holder: Holder) => {
+  const limits = reservedLimits(holder)
+  return {
+    server_id: holder.id,
+    node_id: holder.node_id,
+    blueprint_id: holder.blueprint_id,
+    memory_bytes: committedMemoryBytes(limits),
+    disk_bytes: diskLimitBytes(limits),
+    cpu_millipercent: committedCpuMillipercent(limits)
+  }
+}
+
+type ReservationRow = ReturnType<typeof reservationRow>
+
+export const insertReservations = (sql: SqlClient.SqlClient, rows: ReadonlyArray<ReservationRow>) =>
+  insertRows(sql, "reservations", rows)
+
+export const replaceReservation = Effect.fnUntraced(function* (
+  sql: SqlClient.SqlClient,
+  before: Holder,
+  after: Holder
+) {
+  const row = reservationRow(after)
+  if (isDeepStrictEqual(row, reservationRow(before))) return
+  yield* deleteReservations(sql, after.id, after.node_id)
+  yield* insertReservations(sql, [row])
+})
+
+/** Releases the reservations of a server: on one node, or on all. */
+export const deleteReservations = (
+  sql: SqlClient.SqlClient,
+  server_id: ServerId,
+  node_id?: NodeId
+): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.asVoid(
+    node_id === undefined
+      ? sql`DELETE FROM reservations WHERE server_id = ${server_id}`
+      : sql`DELETE FROM reservations WHERE server_id = ${server_id} AND node_id = ${node_id}`
+  )

@@ -1,11 +1,11 @@
-import { Context, Duration, Effect, Layer, Schema } from "effect"
+import { Context, Duration, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { ServerId } from "../../../contract/domain/Id.ts"
+import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
-import type { ServerRecord } from "../../../contract/domain/Server.ts"
-import { upsertRows } from "../sql/insertRows.ts"
-import { IntColumn, JsonColumn, readRows } from "../sql/rows.ts"
-import { type Writing, write } from "../sql/Transaction.ts"
+import { diskLimitBytes } from "../../../contract/domain/Limits.ts"
+import { reservedLimits, ServerRecord } from "../../../contract/domain/Server.ts"
+import { firstRow, IntColumn, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
+import { allOf, changes, type Writing, write } from "../sql/Transaction.ts"
 import { encodeLabels } from "./serverRows.ts"
 
 const KEPT = Duration.toMillis("30 days")
@@ -54,4 +54,97 @@ export class DeletedServerRepo extends Context.Service<DeletedServerRepo>()(
   }
 ) {
   static readonly layer = Layer.effect(DeletedServerRepo, DeletedServerRepo.make)
+}
+
+/** The time for which deleted servers are kept, in ms; 0: they are not. The service sets it. */
+export const KeepDeleted = Context.Reference<number>("muster/store/KeepDeleted", { defaultValue: () => 0 })
+
+/** A deleted server whose files its node keeps (spec 3.19). */
+export const KeptServer = Schema.Struct({
+  id: ServerId,
+  node_id: NodeId,
+  /** Id of the key that created it. */
+  created_by: Schema.NullOr(Schema.String),
+  /** The record at its deletion. */
+  record: JsonColumn(ServerRecord),
+  /** The disk that was reserved for it. */
+  disk_bytes: IntColumn,
+  /** Milliseconds since the epoch. */
+  deleted_at: IntColumn,
+  purge_at: IntColumn
+})
+export type KeptServer = typeof KeptServer.Type
+
+const encode = writeRow(KeptServer)
+const readAll = readRows(KeptServer)
+const readOne = firstRow(KeptServer)
+const readUse = readRows(Schema.Struct({ node_id: NodeId, disk_bytes: IntColumn }))
+const readIds = readRows(Schema.Struct({ id: ServerId }))
+
+/** Deleted servers that can be undeleted. */
+export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/store/KeptServerRepo", {
+  make: Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const keep = yield* KeepDeleted
+
+    const find = (id: string) => readOne(sql`SELECT * FROM kept_servers WHERE id = ${id}`)
+
+    return {
+      find,
+      /** Keeps the record of a server that is deleted now. @param now milliseconds since the epoch */
+      add: Effect.fnUntraced(function* (record: ServerRecord, now: number): Writing {
+        const { created_by = null, id, node_id } = record
+        const disk_bytes = diskLimitBytes(reservedLimits(record))
+        const row = yield* encode({
+          id,
+          node_id,
+          created_by,
+          record,
+          disk_bytes,
+          deleted_at: now,
+          purge_at: now + keep
+        })
+        yield* upsertRows(sql, "kept_servers", "id", [row])
+      }),
+      /** Returns some, newest deletion first, after the one with an id; nothing if there is none with it. */
+      page: Effect.fnUntraced(function* (limit: number, after?: string) {
+        const last = after === undefined ? undefined : Option.getOrUndefined(yield* find(after))
+        if (after !== undefined && last === undefined) return undefined
+        const { deleted_at: at = 0, id = "" } = last ?? {}
+        const older = sql`(deleted_at < ${at} OR (deleted_at = ${at} AND id < ${id}))`
+        return yield* readAll(sql`SELECT * FROM kept_servers WHERE ${allOf(sql, [last !== undefined && older])}
+          ORDER BY deleted_at DESC, id DESC LIMIT ${limit}`)
+      }),
+      /** Returns the servers that are to be purged by a time, in ms since the epoch. */
+      due: (now: number, limit: number) =>
+        readAll(
+          sql`SELECT * FROM kept_servers WHERE purge_at <= ${now} ORDER BY purge_at, id LIMIT ${limit}`
+        ),
+      /** The disk that the kept servers of each node may use. */
+      diskByNode: readUse(
+        sql`SELECT node_id, SUM(disk_bytes) AS disk_bytes FROM kept_servers GROUP BY node_id ORDER BY node_id`
+      ),
+      /** Returns the oldest deletions that exceed a number of kept servers of one creator on one node. */
+      surplus: (most: number, limit: number) =>
+        readAll(sql`SELECT * FROM (
+            SELECT kept_servers.*, ROW_NUMBER() OVER (
+              PARTITION BY node_id, created_by ORDER BY deleted_at DESC, id DESC) AS place
+            FROM kept_servers) AS placed
+          WHERE place > ${most} ORDER BY deleted_at, id LIMIT ${limit}`),
+      /** Returns the oldest deletion of a node with a disk limit: of some creators, or else of any. */
+      oldestOn: (node_id: NodeId, creators: ReadonlyArray<string>) => {
+        const isFirst = creators.length === 0 ? sql`1 = 0` : sql.in("created_by", creators)
+        return readOne(sql`SELECT * FROM kept_servers WHERE node_id = ${node_id} AND disk_bytes > 0
+          ORDER BY CASE WHEN ${isFirst} THEN 0 ELSE 1 END, deleted_at, id LIMIT 1`)
+      },
+      idsOn: (node_id: NodeId) =>
+        Effect.map(readIds(sql`SELECT id FROM kept_servers WHERE node_id = ${node_id}`), (rows) =>
+          rows.map(({ id }) => id)
+        ),
+      /** Returns false if the server is not kept any more. */
+      remove: (id: ServerId) => changes(sql`DELETE FROM kept_servers WHERE id = ${id} RETURNING id`)
+    }
+  })
+}) {
+  static readonly layer = Layer.effect(KeptServerRepo, KeptServerRepo.make)
 }

@@ -1,7 +1,6 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { upsertRows } from "../sql/insertRows.ts"
-import { IntColumn, readRows } from "../sql/rows.ts"
+import { IntColumn, readRows, upsertRows } from "../sql/rows.ts"
 import { write } from "../sql/Transaction.ts"
 
 /** The first response to a request with an `Idempotency-Key` (spec 3). */

@@ -4,10 +4,9 @@ import { Drain } from "../../../contract/domain/Drain.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { Migration, Origin } from "../../../contract/domain/Migration.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
-import { upsertRows } from "../sql/insertRows.ts"
-import { BooleanColumn, byIds, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { BooleanColumn, byIds, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
 import { type Write, type Writing, write } from "../sql/Transaction.ts"
-import { deleteReservations, insertReservations, reservationRow } from "./reservationRows.ts"
+import { deleteReservations, insertReservations, reservationRow } from "./CapacityRepo.ts"
 import { encodeServer, type InsertOutcome, inSavepoint, insertPorts, portsOf } from "./serverRows.ts"
 
 /** A deletion that a node must do: a deleted server, or the files of a server on another node. */

@@ -4,8 +4,7 @@ import { NodeAllocation } from "../../../contract/domain/Allocation.ts"
 import { NodeId } from "../../../contract/domain/Id.ts"
 import { Capacity, HostInfo, NodeUsage, RuntimeKind } from "../../../contract/domain/Node.ts"
 import { databaseMillis } from "../sql/dialect.ts"
-import { insertRows } from "../sql/insertRows.ts"
-import { BooleanColumn, byIds, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { BooleanColumn, byIds, IntColumn, insertRows, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { changes, keysChanged, type Writing } from "../sql/Transaction.ts"
 
 /** The record of a node: its last registration, its connection and its drain. */

@@ -1,8 +1,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { type Quota, QuotaLimits, QuotaName, type QuotaUse } from "../../../contract/domain/Quota.ts"
-import { upsertRows } from "../sql/insertRows.ts"
-import { firstRow, hasRows, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { firstRow, hasRows, IntColumn, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
 import { keysChanged, type Writing } from "../sql/Transaction.ts"
 
 export const QuotaRecord = Schema.Struct({

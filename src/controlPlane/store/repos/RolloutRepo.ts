@@ -12,7 +12,6 @@ import {
 } from "../../../contract/domain/Rollout.ts"
 import { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
 import { pause } from "../../../shared/work/slices.ts"
-import { insertRows } from "../sql/insertRows.ts"
 import {
   BooleanColumn,
   byIds,
@@ -20,6 +19,7 @@ import {
   countOf,
   firstRow,
   IntColumn,
+  insertRows,
   JsonColumn,
   readRows,
   readServerIds,

@@ -8,13 +8,13 @@ import {
   ScheduleRunRecord,
   ScheduleSettings
 } from "../../../contract/domain/Schedule.ts"
-import { insertRows } from "../sql/insertRows.ts"
 import {
   BooleanColumn,
   CHUNK,
   countOf,
   firstRow,
   IntColumn,
+  insertRows,
   JsonColumn,
   readRows,
   writeRow

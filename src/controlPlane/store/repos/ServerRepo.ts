@@ -5,16 +5,10 @@ import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
-import { insertRows } from "../sql/insertRows.ts"
-import { byIds, hasRows, IntColumn, readRows, readServerIds } from "../sql/rows.ts"
+import { byIds, hasRows, IntColumn, insertRows, readRows, readServerIds } from "../sql/rows.ts"
 import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
+import { deleteReservations, insertReservations, replaceReservation, reservationRow } from "./CapacityRepo.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
-import {
-  deleteReservations,
-  insertReservations,
-  replaceReservation,
-  reservationRow
-} from "./reservationRows.ts"
 import {
   type ChangedFields,
   encodeServer,

@@ -1,8 +1,16 @@
 import { Context, Effect, Layer, Option, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { WebhookDelivery, WebhookId, WebhookSettings } from "../../../contract/domain/Webhook.ts"
-import { insertRows, upsertRows } from "../sql/insertRows.ts"
-import { BooleanColumn, firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import {
+  BooleanColumn,
+  firstRow,
+  IntColumn,
+  insertRows,
+  JsonColumn,
+  readRows,
+  upsertRows,
+  writeRow
+} from "../sql/rows.ts"
 import { Transaction, type Writing } from "../sql/Transaction.ts"
 
 /** Attempts of each webhook that are kept. */

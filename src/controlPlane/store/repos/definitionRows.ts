@@ -5,9 +5,8 @@ import { Array as Arr, Effect, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
 import { RecentMap } from "../../../shared/work/RecentMap.ts"
-import { insertRows } from "../sql/insertRows.ts"
-import { BooleanColumn, byIds, CHUNK, readRows } from "../sql/rows.ts"
-import { makeSharedColumn } from "../sql/sharedColumn.ts"
+import { makeSharedColumn } from "../sql/columns.ts"
+import { BooleanColumn, byIds, CHUNK, insertRows, readRows } from "../sql/rows.ts"
 
 type DefinitionRow = { readonly hash: string; readonly definition: string }
 

@@ -2,8 +2,7 @@ import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, writeFileS
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { BlueprintStore } from "../../../../src/controlPlane/blueprints/BlueprintStore.ts"
-import { SoftwareStore } from "../../../../src/controlPlane/blueprints/SoftwareStore.ts"
+import { BlueprintStore, SoftwareStore } from "../../../../src/controlPlane/blueprints/BlueprintStore.ts"
 import { Sources } from "../../../../src/controlPlane/blueprints/sources/Sources.ts"
 import { blueprintFile, paperFile, softwareFile } from "../support.ts"
 import {

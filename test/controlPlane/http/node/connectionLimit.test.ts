@@ -4,8 +4,8 @@ import { Socket } from "node:net"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { IpNetwork } from "effect/net"
+import { ONLY_READ } from "../../../../src/controlPlane/http/node/clients.ts"
 import { HttpConnections } from "../../../../src/controlPlane/http/node/connectionLimit.ts"
-import { ONLY_READ } from "../../../../src/controlPlane/http/node/strangers.ts"
 
 const MOST = 20
 

@@ -2,8 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Duration, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { NodeId } from "../../../../src/contract/domain/Id.ts"
-import { makeHeartbeatMonitor } from "../../../../src/controlPlane/nodes/presence/HeartbeatMonitor.ts"
-import type { Expiry } from "../../../../src/controlPlane/nodes/presence/Liveness.ts"
+import { type Expiry, makeHeartbeatMonitor } from "../../../../src/controlPlane/nodes/presence/Liveness.ts"
 
 const watching = Effect.fnUntraced(function* (initial: ReadonlyArray<string>) {
   const seen: Array<Expiry> = []

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { TestClock } from "effect/testing"
-import { CreationPriority } from "../../../../src/controlPlane/servers/state/CreationPriority.ts"
+import { CreationPriority } from "../../../../src/controlPlane/servers/state/ServersOptions.ts"
 
 describe("docs/architecture.md, Creations before installations", () => {
   /** An installation that waits for its turn beside two creations, the end of each of which the test decides. */

@@ -3,7 +3,7 @@ import { Conflict, Unavailable } from "../../../../src/contract/domain/errors.ts
 import { INSTALL_FAILED_HINT } from "../../../../src/contract/domain/InstallState.ts"
 import type { PowerAction } from "../../../../src/contract/domain/NodeMessages.ts"
 import { ServerStatus } from "../../../../src/contract/domain/ServerStatus.ts"
-import { decidePower } from "../../../../src/controlPlane/servers/state/power.ts"
+import { decidePower } from "../../../../src/controlPlane/servers/powerActions.ts"
 import { record } from "../../../support/samples.ts"
 
 /** A server that is installing is not installed yet. */

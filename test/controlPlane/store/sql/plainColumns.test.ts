@@ -3,7 +3,7 @@ import { Effect, Result, Schema } from "effect"
 import * as fc from "fast-check"
 import { Allocations } from "../../../../src/contract/domain/Allocation.ts"
 import { InstallPhase, InstallState, InstallStepName } from "../../../../src/contract/domain/InstallState.ts"
-import { allocationsColumn, installColumn } from "../../../../src/controlPlane/store/sql/plainColumns.ts"
+import { allocationsColumn, installColumn } from "../../../../src/controlPlane/store/sql/columns.ts"
 import { JsonColumn } from "../../../../src/controlPlane/store/sql/rows.ts"
 
 const time = fc.oneof(

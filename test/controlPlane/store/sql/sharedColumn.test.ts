@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Schema } from "effect"
-import { makeSharedColumn } from "../../../../src/controlPlane/store/sql/sharedColumn.ts"
+import { makeSharedColumn } from "../../../../src/controlPlane/store/sql/columns.ts"
 
 const Pair = Schema.Struct({
   first: Schema.optionalKey(Schema.Finite),

@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { Store } from "../../../../src/controlPlane/store/Store.ts"
-import { insertRows, type UpdatedRow, updateRows } from "../../../../src/controlPlane/store/sql/insertRows.ts"
+import { insertRows, type UpdatedRow, updateRows } from "../../../../src/controlPlane/store/sql/rows.ts"
 import { databases, freshStore, query } from "../support/database.ts"
 
 describe.each(databases)("updateRows (%s)", (kind) => {
