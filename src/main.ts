@@ -9,7 +9,7 @@ import { basename } from "node:path"
 import { isatty } from "node:tty"
 import { fileURLToPath } from "node:url"
 import { setFlagsFromString } from "node:v8"
-import { isStale } from "./app/version.ts"
+import { isStale } from "./app/bundle.ts"
 
 /** The oldest Node.js that runs Muster: major and minor version, as `engines` of package.json has them. */
 const OLDEST = [22, 19] as const

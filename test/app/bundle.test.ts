@@ -2,7 +2,9 @@ import { mkdirSync, rmSync, utimesSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { isStale } from "../../src/app/version.ts"
+import { isStale } from "../../src/app/bundle.ts"
+import { version } from "../../src/app/version.ts"
+import { muster } from "../support/command.ts"
 import { writeFiles } from "../support/definitions.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
@@ -26,6 +28,14 @@ const built = Effect.gen(function* () {
 })
 
 describe("docs/development.md: the bundle and its sources", () => {
+  it.live("the bundle prints the version of the package", () =>
+    Effect.gen(function* () {
+      const { code, stderr, stdout } = yield* muster(["--version"])
+      assert.deepStrictEqual([code, stderr], [0, ""])
+      assert.include(stdout, version)
+    })
+  )
+
   it.effect("a bundle is stale once a source is changed, added or deleted", () =>
     Effect.gen(function* () {
       const changed = yield* built

@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process"
 import { resolve } from "node:path"
-import { isStale } from "../../src/app/version.ts"
+import { isStale } from "../../src/app/bundle.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
