@@ -3,8 +3,8 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer, Option } from "effect"
 import { CliOutput, Command, type HelpDoc } from "effect/cli"
 import { musterCommand } from "../src/cli/commands.ts"
+import { SETTINGS_FOLLOW } from "../src/cli/shared/command.ts"
 import { exitStatus } from "../src/cli/shared/failures.ts"
-import { SETTINGS_FOLLOW } from "../src/shared/config/help.ts"
 
 type Muster = Effect.Success<ReturnType<typeof musterCommand>>
 

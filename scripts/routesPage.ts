@@ -1,7 +1,7 @@
 import { Context } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { ApplicationApi, openApiDocument } from "../src/contract/api/ApplicationApi.ts"
-import { Policy } from "../src/contract/api/routePolicy.ts"
+import { Policy } from "../src/contract/api/middleware.ts"
 
 const document = openApiDocument("")
 

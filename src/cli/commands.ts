@@ -11,7 +11,7 @@ const others = {
   files: Effect.promise(() => import("./files/files.ts").then(({ files }) => files)),
   sftp: Effect.promise(() => import("./sftp.ts").then(({ sftp }) => sftp)),
   backups: Effect.promise(() => import("./backups/backups.ts").then(({ backups }) => backups)),
-  operations: Effect.promise(() => import("./operations.ts").then(({ operations }) => operations)),
+  operations: Effect.promise(() => import("./shared/operations.ts").then(({ operations }) => operations)),
   events: Effect.promise(() => import("./events.ts").then(({ events }) => events)),
   nodes: Effect.promise(() => import("./nodes/nodes.ts").then(({ nodes }) => nodes)),
   blueprints: Effect.promise(() =>

@@ -2,14 +2,13 @@ import { Console, Effect } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { ADMIN_KEY_FILE } from "../contract/domain/Key.ts"
 import { address } from "../shared/config/kinds.ts"
-import { command } from "./shared/command.ts"
+import { command, textArgument } from "./shared/command.ts"
 import { CommandError } from "./shared/failures.ts"
 import { type Listing, outputFlags, printList } from "./shared/output.ts"
 import { changeContexts, readContexts } from "./shared/target.ts"
 import { enterUserFolder, lineIn } from "./shared/terminal.ts"
 
-const nameArgument = Argument.String("name").pipe(
-  Argument.withDescription("Name of the context"),
+const nameArgument = textArgument("name", "Name of the context").pipe(
   Argument.filter(
     (name) => /^[A-Za-z0-9][\w.-]{0,62}$/.test(name),
     () => "a name such as production ([A-Za-z0-9_.-], at most 63 characters)"

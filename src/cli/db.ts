@@ -1,6 +1,6 @@
 import { resolve } from "node:path"
 import { Console, Effect } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
 import { clientOf, mustExist } from "../controlPlane/store/layers/layerDatabase.ts"
@@ -20,7 +20,7 @@ import {
 } from "../shared/config/DatabaseUrl.ts"
 import { StartError } from "../shared/config/StartError.ts"
 import { loadServiceSettings, settings as service } from "../shared/config/service.ts"
-import { command, group } from "./shared/command.ts"
+import { command, group, textArgument } from "./shared/command.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, table } from "./shared/output.ts"
 import { enterUserFolder } from "./shared/terminal.ts"
 
@@ -142,7 +142,7 @@ const backup = command("backup", {
     "MUSTER_DATA_DIR=/var/lib/muster muster db backup /backups/muster.db":
       "The database of another data folder"
   },
-  input: { file: Argument.String("file").pipe(Argument.withDescription("A new file")) },
+  input: { file: textArgument("file", "A new file") },
   *run({ file }) {
     const url = yield* configured
     if (url._tag === "Postgres") {

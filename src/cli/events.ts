@@ -5,7 +5,7 @@ import { serverIdPattern } from "../contract/domain/Id.ts"
 import { Topic } from "../contract/domain/ServerEvent.ts"
 import { commandSettings } from "../shared/config/command.ts"
 import { command, followFlag, severalFlag } from "./shared/command.ts"
-import { withCommands, wrongUsage } from "./shared/failures.ts"
+import { ifMissing, withCommands, wrongUsage } from "./shared/failures.ts"
 import { ask, askStream, CommandClient, following } from "./shared/musterClient.ts"
 import { serverNamed } from "./shared/named.ts"
 import { formatOf, jsonOf, outputFlags, rows } from "./shared/output.ts"
@@ -63,30 +63,28 @@ const isChange = (one: Change | Reset): one is Change => one.topic !== "reset"
 const eventServers = (text: string) =>
   serverNamed(text).pipe(
     Effect.map(({ id }): ReadonlyArray<string> => [id]),
-    Effect.catchIf(
-      ({ status }) => status === "notFound",
-      (error) =>
-        Effect.gen(function* () {
-          const crashes = yield* ask((muster) =>
-            muster.servers.crashes({ query: { server: text, limit: "100" } })
-          )
-          // Only the scope AppAdmin reads the audit log.
-          const entries = yield* Effect.catchIf(
-            ask((muster) => muster.audit.list({ query: { object: text, limit: "1000" } })),
-            ({ status }) => status === "notAllowed",
-            () => Effect.succeed(undefined)
-          )
-          const deleted = new Set([
-            ...crashes.map(({ server_id }): string => server_id),
-            ...(entries ?? []).flatMap(({ object: { id, kind } }) =>
-              kind === "server" && id !== undefined && id !== null ? [id] : []
-            ),
-            // A key without the audit log names a deleted server by its id.
-            ...(entries === undefined && serverIdPattern.test(text) ? [text] : [])
-          ])
-          if (deleted.size === 0) return yield* error
-          return [...deleted]
-        })
+    ifMissing((error) =>
+      Effect.gen(function* () {
+        const crashes = yield* ask((muster) =>
+          muster.servers.crashes({ query: { server: text, limit: "100" } })
+        )
+        // Only the scope AppAdmin reads the audit log.
+        const entries = yield* Effect.catchIf(
+          ask((muster) => muster.audit.list({ query: { object: text, limit: "1000" } })),
+          ({ status }) => status === "notAllowed",
+          () => Effect.succeed(undefined)
+        )
+        const deleted = new Set([
+          ...crashes.map(({ server_id }): string => server_id),
+          ...(entries ?? []).flatMap(({ object: { id, kind } }) =>
+            kind === "server" && id !== undefined && id !== null ? [id] : []
+          ),
+          // A key without the audit log names a deleted server by its id.
+          ...(entries === undefined && serverIdPattern.test(text) ? [text] : [])
+        ])
+        if (deleted.size === 0) return yield* error
+        return [...deleted]
+      })
     )
   )
 

@@ -1,13 +1,13 @@
 import { Console, type Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { type NamedQuota, QuotaName, type QuotaUse } from "../contract/domain/Quota.ts"
-import { command, given, group, numberFlag } from "./shared/command.ts"
+import { command, given, group, numberFlag, textArgument } from "./shared/command.ts"
 import { wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { type Listing, listCommand, objectCommand, outputFlags, printOne, wide } from "./shared/output.ts"
 import { confirm, yesFlag } from "./shared/terminal.ts"
 
-const quotaArgument = Argument.String("quota").pipe(Argument.withDescription("Name of the quota"))
+const quotaArgument = textArgument("quota", "Name of the quota")
 
 const limits = {
   servers: ["max_servers", "Most servers", ""],
@@ -55,10 +55,7 @@ const create = command("create", {
     "muster quotas create team-b --max-cpu 800 --max-disk 100000": "Eight threads and 100 GB of disk"
   },
   input: {
-    name: Argument.String("name").pipe(
-      Argument.withDescription("Name of the quota, such as team-a"),
-      Argument.withSchema(QuotaName)
-    ),
+    name: textArgument("name", "Name of the quota, such as team-a").pipe(Argument.withSchema(QuotaName)),
     ...maxima,
     ...outputFlags
   },

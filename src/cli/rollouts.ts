@@ -1,12 +1,12 @@
-import { Argument, Command } from "effect/cli"
-import { command, group, limitFlag, switchFlag } from "./shared/command.ts"
+import { Command } from "effect/cli"
+import { command, group, limitFlag, switchFlag, textArgument } from "./shared/command.ts"
 import { wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { selectionOf, selectorFlag } from "./shared/named.ts"
 import { objectCommand, outputFlags, printList, printOne } from "./shared/output.ts"
 import { listing, rolloutFlags, startRollout, watchRollout } from "./shared/rollout.ts"
 
-const rolloutArgument = Argument.String("rollout").pipe(Argument.withDescription("Id of the rollout"))
+const rolloutArgument = textArgument("rollout", "Id of the rollout")
 
 const waitFlag = switchFlag("wait", "Show the progress until the rollout is over or pauses")
 

@@ -1,5 +1,5 @@
 import { Console, Effect, Option, Schema } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Command, Flag } from "effect/cli"
 import type { CreateSchedule } from "../contract/api/SchedulesGroup.ts"
 import {
   type RunState,
@@ -11,6 +11,7 @@ import {
 import { labelConditions } from "../contract/domain/Selector.ts"
 import { readStep, readWarning, STEP_FORMS, stepText } from "../dashboard/dom/stepText.ts"
 import {
+  choiceFlag,
   command,
   given,
   group,
@@ -18,9 +19,10 @@ import {
   numberFlag,
   severalFlag,
   switchFlag,
+  textArgument,
   textFlag
 } from "./shared/command.ts"
-import { wrongUsage } from "./shared/failures.ts"
+import { ifMissing, wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { only, selectionOf, selectorFlag, serverNamed } from "./shared/named.ts"
 import {
@@ -39,11 +41,10 @@ import { secondsFlag } from "./shared/times.ts"
 /** The most characters of the name of a schedule. */
 const LONGEST_NAME = 64
 
-const scheduleArgument = Argument.String("schedule").pipe(
-  Argument.withDescription("Id of the schedule, the beginning of one, or its name")
-)
-const cronArgument = Argument.String("cron").pipe(
-  Argument.withDescription("Minute, hour, day of month, month, day of week, such as `0 4 * * *`")
+const scheduleArgument = textArgument("schedule", "Id of the schedule, the beginning of one, or its name")
+const cronArgument = textArgument(
+  "cron",
+  "Minute, hour, day of month, month, day of week, such as `0 4 * * *`"
 )
 
 const decodeStep = Schema.decodeUnknownEffect(ScheduleStep)
@@ -66,10 +67,7 @@ const scheduleNamed = Effect.fnUntraced(function* (text: string) {
   const all = yield* ask((muster) => muster.schedules.list({ query: { limit: "100" } }))
   return yield* only("schedule", text, all, ({ name }) => name).pipe(
     Effect.map(({ id }): string => id),
-    Effect.catchIf(
-      ({ status }) => status === "notFound",
-      () => Effect.succeed(text)
-    )
+    ifMissing(() => Effect.succeed(text))
   )
 })
 
@@ -137,20 +135,23 @@ const settings = {
   timezone: textFlag("timezone", "Name of a time zone, such as Europe/Berlin; default UTC"),
   server: textFlag("server", "The server: its id, the beginning of one, or its name"),
   selector: selectorFlag,
-  missed: Flag.Literals("missed", ["skip", "run"]).pipe(
-    Flag.withDescription("What becomes of a time at which the service was not there; default skip"),
-    Flag.optional
+  missed: choiceFlag(
+    "missed",
+    ["skip", "run"],
+    "What becomes of a time at which the service was not there; default skip"
   ),
   "catch-up": secondsFlag("catch-up", "A missed time is run if it is less than this ago; default 1h", "7d"),
-  overlap: Flag.Literals("overlap", ["skip", "queue"]).pipe(
-    Flag.withDescription("What becomes of a time while the run before still runs; default skip"),
-    Flag.optional
+  overlap: choiceFlag(
+    "overlap",
+    ["skip", "queue"],
+    "What becomes of a time while the run before still runs; default skip"
   ),
   "max-parallel": numberFlag("max-parallel", "Servers at a time, 1 to 50; default 5"),
   stagger: secondsFlag("stagger", "Time between the begins of two servers", "1h"),
-  "on-failure": Flag.Literals("on-failure", ["stop", "continue"]).pipe(
-    Flag.withDescription("After a failed step: end the steps of this server, or continue; default stop"),
-    Flag.optional
+  "on-failure": choiceFlag(
+    "on-failure",
+    ["stop", "continue"],
+    "After a failed step: end the steps of this server, or continue; default stop"
   ),
   "dry-run": switchFlag("dry-run", "Show the next times, the servers and problems; nothing is stored"),
   ...outputFlags
@@ -232,7 +233,7 @@ const create = command("create", {
       "The next times of a restart, and its servers"
   },
   input: {
-    name: Argument.String("name").pipe(Argument.withDescription("Name of the schedule")),
+    name: textArgument("name", "Name of the schedule"),
     cron: cronArgument,
     step: severalFlag("step", "A step, repeatable, in their order", 20),
     ...settings
@@ -351,7 +352,7 @@ const run = objectCommand(
 
 const cancel = objectCommand(
   "cancel",
-  Argument.String("run").pipe(Argument.withDescription("Id of the run")),
+  textArgument("run", "Id of the run"),
   runListing,
   (id) => ask((muster) => muster.schedules.cancelRun({ params: { run: id } })),
   {

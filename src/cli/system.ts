@@ -4,9 +4,9 @@ import { Console, Effect, Option, Stream } from "effect"
 import { Argument, Command } from "effect/cli"
 import * as Tar from "effect/encoding/Tar"
 import { version as ownVersion } from "../app/version.ts"
-import type { SettingView } from "../contract/domain/SettingView.ts"
+import type { SettingView } from "../contract/domain/Node.ts"
 import { commandSettings } from "../shared/config/command.ts"
-import { command, switchFlag } from "./shared/command.ts"
+import { command, switchFlag, textArgument } from "./shared/command.ts"
 import { CommandError, whyNoFile } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import { allNodes } from "./shared/named.ts"
@@ -118,8 +118,7 @@ export const debug = command("debug", {
     "muster debug report.tar.gz && tar tzf report.tar.gz": "And list its files"
   },
   input: {
-    archive: Argument.String("archive").pipe(
-      Argument.withDescription("A new file; default: muster-debug-TIME.tar.gz in this folder"),
+    archive: textArgument("archive", "A new file; default: muster-debug-TIME.tar.gz in this folder").pipe(
       Argument.optional
     )
   },

@@ -7,7 +7,7 @@ import {
   WebhookId,
   WebhookTopic
 } from "../contract/domain/Webhook.ts"
-import { command, given, group, switchFlag, textFlag } from "./shared/command.ts"
+import { choiceFlag, command, given, group, switchFlag, textArgument, textFlag } from "./shared/command.ts"
 import { CommandError, wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
 import {
@@ -28,10 +28,7 @@ export const fields = {
     Flag.withDescription("A topic, repeatable; default: status, crash, deleted"),
     Flag.between(0, WebhookTopic.literals.length)
   ),
-  format: Flag.Literals("format", WebhookFormat.literals).pipe(
-    Flag.withDescription("The body: json, or the text of a chat"),
-    Flag.optional
-  ),
+  format: choiceFlag("format", WebhookFormat.literals, "The body: json, or the text of a chat"),
   blueprint: textFlag("blueprint", "Only events of servers of this blueprint"),
   label: textFlag("label", "Only events of servers with a label: k=v, k!=v, k or !k"),
   description: textFlag("description", "Purpose of the webhook")
@@ -51,7 +48,7 @@ export const payloadOf = ({ blueprint, description, format, label, topic }: Fiel
   ...given({ format, blueprint_id: blueprint, label, description })
 })
 
-const webhookArgument = Argument.String("webhook").pipe(Argument.withDescription("Id of the webhook"))
+const webhookArgument = textArgument("webhook", "Id of the webhook")
 const webhookId = webhookArgument.pipe(Argument.map(WebhookId.make))
 
 const colors = { active: "green", retrying: "yellow", parked: "red" } as const

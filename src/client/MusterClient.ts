@@ -5,11 +5,10 @@ import type { ServerId } from "../contract/domain/Id.ts"
 import { type Calls, makeCalls } from "./calls.ts"
 import { type Console, type ConsoleError, openConsole } from "./console.ts"
 import { follow, list } from "./follow.ts"
-import { operationEnd } from "./operations.ts"
 import { accept } from "./responses.ts"
 import { uploadResumable } from "./resumable.ts"
 import { backupFolder, download, downloadBackup, folder, unpack, upload } from "./transfer.ts"
-import { waitUntil } from "./waitUntil.ts"
+import { operationEnd, waitUntil } from "./waitUntil.ts"
 
 export interface ClientOptions {
   /** Such as `http://127.0.0.1:5620`. */

@@ -17,7 +17,6 @@ export type { Calls } from "./calls.ts"
 export type { Console, ConsoleError, TimedLine } from "./console.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 export { type ClientOptions, MusterClient } from "./MusterClient.ts"
-export type { OperationOptions } from "./operations.ts"
 export type { BegunUpload, ResumableContents, ResumableOptions } from "./resumable.ts"
 export type {
   BackupDownloadOptions,
@@ -30,4 +29,5 @@ export type {
   UploadBody,
   UploadOptions
 } from "./transfer.ts"
+export type { OperationOptions } from "./waitUntil.ts"
 export { type WaitOptions, type WaitState, WaitTimedOut } from "./waitUntil.ts"

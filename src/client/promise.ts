@@ -9,11 +9,17 @@ import type { FileEntry } from "../contract/domain/Files.ts"
 import type { ServerId } from "../contract/domain/Id.ts"
 import type { Operation } from "../contract/domain/Operation.ts"
 import type { Server } from "../contract/domain/Server.ts"
-import type { Creation, DryRun } from "./calls.ts"
-import { type EndpointsOf, mapCalls, type NamedGroup, type RequestOf, type TopLevel } from "./calls.ts"
+import {
+  type Creation,
+  type DryRun,
+  type EndpointsOf,
+  mapCalls,
+  type NamedGroup,
+  type RequestOf,
+  type TopLevel
+} from "./calls.ts"
 import type { Change, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
 import { makeClient, Platform } from "./MusterClient.ts"
-import type { OperationOptions } from "./operations.ts"
 import { isTransient } from "./responses.ts"
 import type { ResumableContents, ResumableOptions } from "./resumable.ts"
 import {
@@ -24,7 +30,7 @@ import {
   type UnpackOptions,
   type UploadOptions
 } from "./transfer.ts"
-import type { WaitOptions, WaitState } from "./waitUntil.ts"
+import type { OperationOptions, WaitOptions, WaitState } from "./waitUntil.ts"
 
 export type { BackupEntry } from "../contract/domain/Backup.ts"
 export type { FileEntry } from "../contract/domain/Files.ts"
@@ -32,7 +38,6 @@ export { NodeId, ServerId } from "../contract/domain/Id.ts"
 export { isOperation, type Operation } from "../contract/domain/Operation.ts"
 export type { Server } from "../contract/domain/Server.ts"
 export type { Change, FollowFrom, FollowOptions, ListOptions, Reset, Snapshot } from "./follow.ts"
-export type { OperationOptions } from "./operations.ts"
 export type { BegunUpload, ResumableOptions } from "./resumable.ts"
 export type {
   BackupDownloadOptions,
@@ -43,7 +48,7 @@ export type {
   UnpackOptions,
   UploadOptions
 } from "./transfer.ts"
-export type { WaitOptions, WaitState } from "./waitUntil.ts"
+export type { OperationOptions, WaitOptions, WaitState } from "./waitUntil.ts"
 
 /** A call that failed. It has the fields of an error body (spec 1.4). */
 export class MusterError extends Error {

@@ -14,7 +14,7 @@ import {
   ControlPlane,
   ControlPlaneUnavailable,
   RegistrationRequired
-} from "../../src/contract/nodeApi/ControlPlane.ts"
+} from "../../src/contract/nodeApi/ControlPlaneApi.ts"
 import { readProc } from "../../src/daemon/host/procfs.ts"
 import { NodeDaemon, type NodeDaemonOptions } from "../../src/daemon/NodeDaemon.ts"
 import type { Uplink } from "../../src/daemon/uplink/uplink.ts"

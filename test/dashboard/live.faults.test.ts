@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { cleanLine, overlap } from "../../src/dashboard/pages/server/consoleText.ts"
+import { cleanLine, overlap } from "../../src/dashboard/pages/server/consoleStream.ts"
 import { chromium, chromiumNote } from "../support/browser.ts"
 import { definitions } from "../support/definitions.ts"
 import { Muster } from "../support/Muster.ts"

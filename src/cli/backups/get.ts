@@ -14,7 +14,7 @@ import { withProgress } from "../files/progress.ts"
 import { getFile, type Source } from "../files/receiveFile.ts"
 import { LARGE, noteOf } from "../files/unfinished.ts"
 import { backupArgument, backupNamed } from "../shared/backup.ts"
-import { command } from "../shared/command.ts"
+import { command, textArgument } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
 import { type Listing, outputFlags, printList, sizeText, wide } from "../shared/output.ts"
@@ -63,10 +63,10 @@ export const get = command("get", {
   },
   input: {
     backup: backupArgument,
-    local: Argument.String("local").pipe(
-      Argument.withDescription("A file, a folder, or - for standard output; default: the current folder"),
-      Argument.withDefault(".")
-    ),
+    local: textArgument(
+      "local",
+      "A file, a folder, or - for standard output; default: the current folder"
+    ).pipe(Argument.withDefault(".")),
     path: Flag.String("path").pipe(
       Flag.withDescription("Only this file of the backup, such as /world/level.dat"),
       Flag.withSchema(FilePath),
@@ -132,8 +132,7 @@ export const files = command("files", {
   },
   input: {
     backup: backupArgument,
-    path: Argument.String("path").pipe(
-      Argument.withDescription("A folder of the backup, such as /world; default: /"),
+    path: textArgument("path", "A folder of the backup, such as /world; default: /").pipe(
       Argument.withSchema(FilePath),
       Argument.withDefault("/")
     ),

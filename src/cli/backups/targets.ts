@@ -1,9 +1,8 @@
 /** `muster backups targets`: where backups are stored (spec 12.6). */
 import { Console, Effect, Option } from "effect"
-import { Argument, Flag } from "effect/cli"
 import type { BackupTargetView } from "../../contract/domain/BackupTarget.ts"
 import { NodeId } from "../../contract/domain/Id.ts"
-import { command, given, group, switchFlag, textFlag } from "../shared/command.ts"
+import { choiceFlag, command, given, group, switchFlag, textArgument, textFlag } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { type Listing, listCommand, outputFlags, printOne, wide } from "../shared/output.ts"
@@ -29,7 +28,7 @@ const listing: Listing<BackupTargetView> = {
   }
 }
 
-const targetArgument = Argument.String("target").pipe(Argument.withDescription("Id of the target"))
+const targetArgument = textArgument("target", "Id of the target")
 const list = listCommand(
   listing,
   ask((muster) => muster.backupTargets.list()),
@@ -119,9 +118,10 @@ const patch = command("patch", {
     folder: folderFlag,
     ...bucketFlags,
     "no-prefix": switchFlag("no-prefix", "Its keys have no prefix"),
-    "path-style": Flag.Literals("path-style", ["true", "false"]).pipe(
-      Flag.withDescription("Whether the name of the bucket is in the path"),
-      Flag.optional
+    "path-style": choiceFlag(
+      "path-style",
+      ["true", "false"],
+      "Whether the name of the bucket is in the path"
     ),
     ...outputFlags
   },

@@ -1,5 +1,5 @@
 import { Console, Effect, FileSystem, Option, Path } from "effect"
-import { Argument, Flag } from "effect/cli"
+import { Argument } from "effect/cli"
 import {
   blueprintSet,
   type Loaded,
@@ -9,7 +9,7 @@ import {
 } from "../../controlPlane/blueprints/definitions.ts"
 import { type Problem, printable } from "../../controlPlane/blueprints/parse/problem.ts"
 import { blueprintWarnings } from "../../controlPlane/blueprints/views.ts"
-import { command, textFlag } from "../shared/command.ts"
+import { choiceFlag, command, textArgument, textFlag } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { enterUserFolder, note, paint } from "../shared/terminal.ts"
 
@@ -88,16 +88,11 @@ export const check = command("check", {
       "Against the software of another folder"
   },
   input: {
-    directory: Argument.String("directory").pipe(
-      Argument.withDescription(
-        "A folder of blueprints or of software, or one that has the folders `blueprints` and `software`; default: this one"
-      ),
-      Argument.withDefault(".")
-    ),
-    kind: Flag.Literals("kind", kinds).pipe(
-      Flag.withDescription("Kind of the files; default: by the name of the folder, else blueprints"),
-      Flag.optional
-    ),
+    directory: textArgument(
+      "directory",
+      "A folder of blueprints or of software, or one that has the folders `blueprints` and `software`; default: this one"
+    ).pipe(Argument.withDefault(".")),
+    kind: choiceFlag("kind", kinds, "Kind of the files; default: by the name of the folder, else blueprints"),
     software: textFlag(
       "software",
       "The folder of software to check blueprints against; default: `software` beside theirs"

@@ -1,10 +1,10 @@
 /** `muster blueprints` and `muster software`: the definitions of a service. */
 import { Console, Effect } from "effect"
-import { Argument, Command } from "effect/cli"
+import { Command } from "effect/cli"
 import type { MusterClient } from "../../client/index.ts"
 import type { BlueprintView, DefinitionWarning } from "../../contract/domain/Blueprint.ts"
 import type { Software } from "../../contract/domain/Software.ts"
-import { command, group, type Texts } from "../shared/command.ts"
+import { command, group, type Texts, textArgument } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { type Listing, listCommand, objectCommand, wide } from "../shared/output.ts"
@@ -35,7 +35,7 @@ const reloadCommand = <E extends object, R>(
     }
   })
 
-const blueprintArgument = Argument.String("blueprint").pipe(Argument.withDescription("Id of the blueprint"))
+const blueprintArgument = textArgument("blueprint", "Id of the blueprint")
 
 const listing: Listing<BlueprintView> = {
   id: ({ metadata }) => metadata.id,
@@ -156,7 +156,7 @@ const listSoftware = listCommand(
 
 const showSoftware = objectCommand(
   "show",
-  Argument.String("software").pipe(Argument.withDescription("Id of the software")),
+  textArgument("software", "Id of the software"),
   softwareListing,
   (software) => ask((muster) => muster.blueprints.software({ params: { software } })),
   {

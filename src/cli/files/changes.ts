@@ -4,15 +4,22 @@ import { Argument, Flag } from "effect/cli"
 import { ArchiveFormat, childPath, FileMode, formatOfName, nameOf } from "../../contract/domain/Files.ts"
 import { MOST_CHANGES } from "../../contract/domain/FileTask.ts"
 import type { Server } from "../../contract/domain/Server.ts"
-import { command, switchFlag } from "../shared/command.ts"
+import { command, switchFlag, textArgument } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { selectorFlag } from "../shared/named.ts"
-import { madeOrWaited, waitedFor } from "../shared/operation.ts"
+import { madeOrWaited, waitedFor } from "../shared/operations.ts"
 import { confirm, firstOf, yesFlag } from "../shared/terminal.ts"
-import { isFolderAt } from "./entries.ts"
 import { reported, writeOnce, writeToMany } from "./outcomes.ts"
-import { type Place, placeOf, placesOf, readPath, recursiveFlag, remoteArguments } from "./remotePath.ts"
+import {
+  isFolderAt,
+  type Place,
+  placeOf,
+  placesOf,
+  readPath,
+  recursiveFlag,
+  remoteArguments
+} from "./remotePath.ts"
 
 /** Paths of one request (spec 10.3). */
 const CHUNK = MOST_CHANGES
@@ -75,10 +82,10 @@ const ARCHIVES = ArchiveFormat.literals.map((format) => `.${format}`).join(", ")
 
 const forceFlag = switchFlag("force", "Replace files that exist").pipe(Flag.withAlias("f"))
 
-const fromTo = Argument.String("path").pipe(
-  Argument.withDescription("SERVER:PATH..., then the new PATH; into a folder if it exists or ends with /"),
-  Argument.atLeast(2)
-)
+const fromTo = textArgument(
+  "path",
+  "SERVER:PATH..., then the new PATH; into a folder if it exists or ends with /"
+).pipe(Argument.atLeast(2))
 
 /** The sources of a move or a copy, and their target: `SERVER:PATH`, or `/PATH` of the same server. */
 const sourcesAndTarget = Effect.fnUntraced(function* (texts: ReadonlyArray<string>) {
@@ -168,10 +175,10 @@ export const cp = command("cp", {
   }
 })
 
-const packArguments = Argument.String("path").pipe(
-  Argument.withDescription(`SERVER:PATH..., then the archive, whose name ends with ${ARCHIVES}`),
-  Argument.atLeast(2)
-)
+const packArguments = textArgument(
+  "path",
+  `SERVER:PATH..., then the archive, whose name ends with ${ARCHIVES}`
+).pipe(Argument.atLeast(2))
 
 export const pack = command("pack", {
   description:
@@ -214,8 +221,7 @@ export const mkdir = command("mkdir", {
   }
 })
 
-const modeArgument = Argument.String("mode").pipe(
-  Argument.withDescription("Permissions in octal digits, such as 644 or 0755"),
+const modeArgument = textArgument("mode", "Permissions in octal digits, such as 644 or 0755").pipe(
   Argument.withSchema(FileMode)
 )
 

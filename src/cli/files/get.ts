@@ -6,18 +6,26 @@ import { Effect, Result, Stream } from "effect"
 import { Argument } from "effect/cli"
 import { childPath, type FileEntry, nameOf } from "../../contract/domain/Files.ts"
 import { io, lstat } from "../../daemon/disk/fsio.ts"
-import { command } from "../shared/command.ts"
+import { command, textArgument } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
 import { askStream } from "../shared/musterClient.ts"
 import { toStandardOutput } from "./content.ts"
-import { entriesBelow, entriesOf, entryAt, whyNoContent } from "./entries.ts"
-import { type FolderNote, folderNoteOf } from "./folderNote.ts"
 import { localName, partName, within } from "./localNames.ts"
 import { NOTHING, type Progress, withProgress } from "./progress.ts"
 import { getFile, type Source } from "./receiveFile.ts"
-import { type Place, placeOf, readRemote, recursiveFlag, remoteArgument } from "./remotePath.ts"
+import {
+  entriesBelow,
+  entriesOf,
+  entryAt,
+  type Place,
+  placeOf,
+  readRemote,
+  recursiveFlag,
+  remoteArgument,
+  whyNoContent
+} from "./remotePath.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
-import { LARGE, noteOf } from "./unfinished.ts"
+import { type FolderNote, folderNoteOf, LARGE, noteOf } from "./unfinished.ts"
 
 const PERMISSIONS = 0o777
 
@@ -155,10 +163,10 @@ export const get = command("get", {
   },
   input: {
     path: remoteArgument,
-    local: Argument.String("local").pipe(
-      Argument.withDescription("A file, a folder, or - for standard output; default: the current folder"),
-      Argument.withDefault(".")
-    ),
+    local: textArgument(
+      "local",
+      "A file, a folder, or - for standard output; default: the current folder"
+    ).pipe(Argument.withDefault(".")),
     recursive: recursiveFlag
   },
   *run({ local, path, recursive }) {

@@ -7,18 +7,17 @@ import { Effect, Option, Result, Stream } from "effect"
 import { Argument } from "effect/cli"
 import { childPath, nameOf, shownName } from "../../contract/domain/Files.ts"
 import { forEachEntry, type IoError, io } from "../../daemon/disk/fsio.ts"
-import { command, switchFlag } from "../shared/command.ts"
+import { command, switchFlag, textArgument } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { selectorFlag } from "../shared/named.ts"
 import { yesFlag } from "../shared/terminal.ts"
-import { entriesOf, isFolderAt } from "./entries.ts"
-import { type FolderNote, folderNoteOf } from "./folderNote.ts"
 import { within } from "./localNames.ts"
 import { makeFolder, writeToMany } from "./outcomes.ts"
 import { NOTHING, withProgress } from "./progress.ts"
-import { type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
+import { entriesOf, isFolderAt, type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
 import { bytesOfFile, cannotRead, send, sendFile, sourceOf } from "./sendFile.ts"
 import { type Batch, inBatch, type Needs, type TransferFailure } from "./transfers.ts"
+import { type FolderNote, folderNoteOf } from "./unfinished.ts"
 import { overwriteFlag, sendArchive } from "./unpack.ts"
 
 const STANDARD_INPUT = "-"
@@ -248,12 +247,10 @@ export const put = command("put", {
     "muster files put --selector label=game=lobby motd.txt /motd.txt": "One file to many servers"
   },
   input: {
-    file: Argument.String("file").pipe(
-      Argument.withDescription(
-        "Local files and folders, or - for standard input; then SERVER:PATH, or PATH with --selector"
-      ),
-      Argument.atLeast(2)
-    ),
+    file: textArgument(
+      "file",
+      "Local files and folders, or - for standard input; then SERVER:PATH, or PATH with --selector"
+    ).pipe(Argument.atLeast(2)),
     overwrite: overwriteFlag,
     recursive: recursiveFlag,
     selector: selectorFlag,

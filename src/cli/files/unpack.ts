@@ -1,19 +1,18 @@
 /** `muster files unpack`, and the archives of `muster files put --unpack`. */
 import { Effect, Option, type Stream } from "effect"
-import { Argument, Flag } from "effect/cli"
+import { Argument } from "effect/cli"
 import { Overwrite } from "../../contract/domain/FileTask.ts"
-import { command } from "../shared/command.ts"
+import { choiceFlag, command, textArgument } from "../shared/command.ts"
 import { type CommandError, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
-import { waitedFor } from "../shared/operation.ts"
+import { waitedFor } from "../shared/operations.ts"
 import { withProgress } from "./progress.ts"
 import { type Place, parentOf, placeOf, readPath } from "./remotePath.ts"
 
-export const overwriteFlag = Flag.Literals("overwrite", Overwrite.literals).pipe(
-  Flag.withDescription(
-    "What happens to a file that exists: fail (the default) refuses the archive, skip leaves the file, replace replaces it"
-  ),
-  Flag.optional
+export const overwriteFlag = choiceFlag(
+  "overwrite",
+  Overwrite.literals,
+  "What happens to a file that exists: fail (the default) refuses the archive, skip leaves the file, replace replaces it"
 )
 
 /** Sends an archive that is unpacked into a folder, and waits until its entries are in place. */
@@ -48,9 +47,8 @@ export const unpack = command("unpack", {
     "muster files unpack lobby:/backups/world.tar.zst /world --overwrite replace": "Into another one"
   },
   input: {
-    archive: Argument.String("archive").pipe(Argument.withDescription("SERVER:PATH of the archive")),
-    to: Argument.String("folder").pipe(
-      Argument.withDescription("The folder: PATH or SERVER:PATH; default: the one of the archive"),
+    archive: textArgument("archive", "SERVER:PATH of the archive"),
+    to: textArgument("folder", "The folder: PATH or SERVER:PATH; default: the one of the archive").pipe(
       Argument.optional
     ),
     overwrite: overwriteFlag

@@ -19,6 +19,7 @@ import { describeDatabase } from "../../shared/config/DatabaseUrl.ts"
 import { StartError } from "../../shared/config/StartError.ts"
 import { loadServiceSettings } from "../../shared/config/service.ts"
 import { switchFlag } from "../shared/command.ts"
+import { ifMissing } from "../shared/failures.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { serversOf } from "../shared/named.ts"
 import type { CommandTarget } from "../shared/target.ts"
@@ -78,10 +79,7 @@ export class KeyAccess extends Context.Service<
         hasBlueprint: (id) =>
           call((muster) => muster.blueprints.get({ params: { blueprint: id } })).pipe(
             Effect.as(true),
-            Effect.catchIf(
-              ({ status }) => status === "notFound",
-              () => Effect.succeed(false)
-            )
+            ifMissing(() => Effect.succeed(false))
           )
       })
     })

@@ -6,11 +6,19 @@ import { nearest } from "../../contract/domain/nearest.ts"
 import { RunRule } from "../../contract/domain/RunRule.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { backupNamed } from "../shared/backup.ts"
-import { command, given, numberFlag, switchFlag, textFlag } from "../shared/command.ts"
-import { CommandError, withCommands, wrongUsage } from "../shared/failures.ts"
+import {
+  choiceFlag,
+  command,
+  given,
+  numberFlag,
+  switchFlag,
+  textArgument,
+  textFlag
+} from "../shared/command.ts"
+import { CommandError, ifMissing, withCommands, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { nodeNamed } from "../shared/named.ts"
-import { watchOperation } from "../shared/operation.ts"
+import { watchOperation } from "../shared/operations.ts"
 import { formatOf, jsonOf, type Listing, outputFlags, printList, tableOfItems } from "../shared/output.ts"
 import { note } from "../shared/terminal.ts"
 import { durationOf, secondsFlag } from "../shared/times.ts"
@@ -63,12 +71,7 @@ const printPlan = Effect.fnUntraced(function* (
 const whyDeleted = Effect.fnUntraced(function* ({ id }: Server) {
   const [crash] = yield* ask((muster) =>
     muster.servers.crashesOf({ params: { server: id }, query: {} })
-  ).pipe(
-    Effect.catchIf(
-      ({ status }) => status === "notFound",
-      () => Effect.succeed([])
-    )
-  )
+  ).pipe(ifMissing(() => Effect.succeed([])))
   const message =
     crash === undefined ? "was deleted" : `crashed (${crash.reason}) and was deleted, as it is not saved`
   yield* Effect.forEach(crash?.lines.slice(-LAST_LINES) ?? [], (line) => note(`  ${line}`), { discard: true })
@@ -141,8 +144,7 @@ export const create = command("create", {
     "muster servers create --from-backup lobby:latest --name lobby2 --wait": "From a backup of a server"
   },
   input: {
-    blueprint: Argument.String("blueprint").pipe(
-      Argument.withDescription("Id of the blueprint; default: that of --from-backup"),
+    blueprint: textArgument("blueprint", "Id of the blueprint; default: that of --from-backup").pipe(
       Argument.optional
     ),
     "from-backup": textFlag(
@@ -155,11 +157,10 @@ export const create = command("create", {
     set: setFlag,
     env: envFlag,
     expires: secondsFlag("expires", "Delete the server after this time: 30m, 12h, 7d"),
-    run: Flag.Literals("run", RunRule.literals).pipe(
-      Flag.withDescription(
-        "When its node starts the server by itself: after a restart of the node if it was up (unless_stopped), also after its creation, a migration and an upgrade (always), or never (manual); default: what the blueprint says"
-      ),
-      Flag.optional
+    run: choiceFlag(
+      "run",
+      RunRule.literals,
+      "When its node starts the server by itself: after a restart of the node if it was up (unless_stopped), also after its creation, a migration and an upgrade (always), or never (manual); default: what the blueprint says"
     ),
     priority: numberFlag(
       "priority",
@@ -223,10 +224,7 @@ export const create = command("create", {
             })
           : Effect.void
       ),
-      Effect.catchIf(
-        ({ status }) => status === "notFound",
-        (failure) => withNearest(failure, blueprint)
-      )
+      ifMissing((failure) => withNearest(failure, blueprint))
     )
     if (!wait) return yield* printServer(flags, created.id)
     const isAlways = (Option.getOrUndefined(run) ?? overrides?.run) === "always"

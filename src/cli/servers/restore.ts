@@ -8,7 +8,7 @@ import { backupArgument, backupNamed } from "../shared/backup.ts"
 import { command, switchFlag, textFlag } from "../shared/command.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
-import { waitedFor } from "../shared/operation.ts"
+import { waitedFor } from "../shared/operations.ts"
 import { confirm, firstOf, yesFlag } from "../shared/terminal.ts"
 
 const choices = {

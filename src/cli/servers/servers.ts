@@ -1,8 +1,8 @@
 import { Console, Effect } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Argument, Command } from "effect/cli"
 import { ServerId } from "../../contract/domain/Id.ts"
 import type { Server } from "../../contract/domain/Server.ts"
-import { command, given, group, switchFlag, textFlag } from "../shared/command.ts"
+import { choiceFlag, command, given, group, switchFlag, textArgument, textFlag } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
 import { only, serverArgument, serverNamed, serversOf } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
@@ -123,11 +123,10 @@ export const reinstall = command("reinstall", {
   },
   input: {
     server: serverArgument,
-    definition: Flag.Literals("definition", ["today", "kept"]).pipe(
-      Flag.withDescription(
-        "`today`: blueprint and software as they are now; `kept`: the definition of the server; default: today, or kept if the blueprint does not exist any more"
-      ),
-      Flag.optional
+    definition: choiceFlag(
+      "definition",
+      ["today", "kept"],
+      "`today`: blueprint and software as they are now; `kept`: the definition of the server; default: today, or kept if the blueprint does not exist any more"
     )
   },
   *run({ definition, server }) {
@@ -147,8 +146,7 @@ export const send = command("send", {
   },
   input: {
     server: serverArgument,
-    command: Argument.String("command").pipe(
-      Argument.withDescription("The line to write; several words are one line"),
+    command: textArgument("command", "The line to write; several words are one line").pipe(
       Argument.atLeast(1)
     )
   },

@@ -1,17 +1,16 @@
 /** Backups on the command line: how they are shown, and which one an argument means. */
 import { Effect } from "effect"
-import { Argument } from "effect/cli"
 import type { Backup, BackupState } from "../../contract/domain/Backup.ts"
-import { CommandError, wrongUsage } from "./failures.ts"
+import { textArgument } from "./command.ts"
+import { CommandError, ifMissing, wrongUsage } from "./failures.ts"
 import { ask } from "./musterClient.ts"
 import { only, serverNamed } from "./named.ts"
 import { type Listing, sizeText, wide } from "./output.ts"
 import type { Color } from "./terminal.ts"
 
-export const backupArgument = Argument.String("backup").pipe(
-  Argument.withDescription(
-    "Id of the backup, the beginning of one, or its name; SERVER:latest is the newest good one of a server, SERVER:NAME one of a server"
-  )
+export const backupArgument = textArgument(
+  "backup",
+  "Id of the backup, the beginning of one, or its name; SERVER:latest is the newest good one of a server, SERVER:NAME one of a server"
 )
 
 const colors: Readonly<Record<BackupState, Color | undefined>> = {
@@ -78,10 +77,7 @@ const newestOf = Effect.fnUntraced(function* (server_id: string, server: string)
 export const serverIdNamed = (text: string) =>
   serverNamed(text).pipe(
     Effect.map(({ id }): string => id),
-    Effect.catchIf(
-      ({ status }) => status === "notFound",
-      () => Effect.succeed(text)
-    )
+    ifMissing(() => Effect.succeed(text))
   )
 
 /** Returns the backup of an argument. Backups older than the last 100 are found by their id, or with their server. */
@@ -94,10 +90,7 @@ export const backupNamed = Effect.fnUntraced(function* (text: string) {
   const query = { limit: PAGE, ...(server_id === undefined ? {} : { server_id }) }
   const all = yield* ask((muster) => muster.backups.list({ query }))
   return yield* only("backup", name, all, (backup) => backup.name ?? "").pipe(
-    Effect.catchIf(
-      ({ status }) => status === "notFound",
-      () => ask((muster) => muster.backups.get({ params: { backup: name } }))
-    )
+    ifMissing(() => ask((muster) => muster.backups.get({ params: { backup: name } })))
   )
 })
 

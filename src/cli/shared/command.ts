@@ -1,8 +1,30 @@
 /** The definition of a command with its help texts, and the flags that most commands share. */
 import { Effect, Option } from "effect"
-import { Command, Flag } from "effect/cli"
+import { Argument, Command, Flag } from "effect/cli"
 import { commandSettings } from "../../shared/config/command.ts"
-import { withSettings } from "../../shared/config/help.ts"
+import type { Setting } from "../../shared/config/Setting.ts"
+
+/** A line of the help, without its indent, has at most so many characters. */
+const LINES = /(?=\S).{1,94}(?=\s|$)/g
+
+const INDENT = "      "
+
+const wrapped = (text: string): string => (text.match(LINES) ?? []).map((line) => INDENT + line).join("\n")
+
+type Listed = Pick<Setting<unknown>, "name" | "standard" | "meaning">
+
+/** Begins the settings in a description. */
+export const SETTINGS_FOLLOW = "Settings are environment variables;"
+
+/** The description of a command, followed by its settings: name, default and what each of them sets. */
+export const withSettings = (description: string, settings: Readonly<Record<string, Listed>>): string =>
+  [
+    `${description} ${SETTINGS_FOLLOW} docs/settings.md also lists their values:`,
+    ...Object.values(settings).map(
+      ({ meaning, name, standard }) =>
+        `  ${name}${standard === "" ? "" : `=${standard}`}\n${wrapped(meaning.replaceAll("`", ""))}`
+    )
+  ].join("\n\n")
 
 type Settings = Parameters<typeof withSettings>[1]
 
@@ -60,6 +82,15 @@ export const group = <
     Command.withDescription(withSettings(description, settings)),
     Command.withSubcommands(subcommands)
   )
+
+export const textArgument = (name: string, description: string) =>
+  Argument.String(name).pipe(Argument.withDescription(description))
+
+export const choiceFlag = <const Choices extends ReadonlyArray<string>>(
+  name: string,
+  choices: Choices,
+  description: string
+) => Flag.Literals(name, choices).pipe(Flag.withDescription(description), Flag.optional)
 
 export const switchFlag = (name: string, description: string) =>
   Flag.Boolean(name).pipe(Flag.withDescription(description), Flag.withDefault(false))

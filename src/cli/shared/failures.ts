@@ -36,6 +36,12 @@ export class CommandError extends Data.TaggedError("CommandError")<{
 
 export const wrongUsage = (message: string): CommandError => new CommandError({ status: "usage", message })
 
+/** Does something else if an object does not exist. */
+export const ifMissing =
+  <A, E, R>(other: (missing: CommandError) => Effect.Effect<A, E, R>) =>
+  <B, S>(found: Effect.Effect<B, CommandError, S>): Effect.Effect<A | B, E | CommandError, R | S> =>
+    Effect.catchIf(found, ({ status }) => status === "notFound", other)
+
 /** Returns why a file cannot be read or written: `it does not exist (/tmp/key)`. */
 export const whyNoFile = (cause: unknown): string => {
   if (!(cause instanceof Error)) return String(cause)

@@ -8,20 +8,17 @@ import type { Node } from "../../contract/domain/Node.ts"
 import type { Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { ServerStatus } from "../../contract/domain/ServerStatus.ts"
-import { CommandError, wrongUsage } from "./failures.ts"
+import { textArgument } from "./command.ts"
+import { CommandError, ifMissing, wrongUsage } from "./failures.ts"
 import { ask } from "./musterClient.ts"
 
-export const serverArgument = Argument.String("server").pipe(
-  Argument.withDescription("Id of the server, the beginning of one, or its name")
-)
+export const serverArgument = textArgument("server", "Id of the server, the beginning of one, or its name")
 
 export const serverArguments = serverArgument.pipe(Argument.variadic())
 
 export const optionalServerArgument = serverArgument.pipe(Argument.optional)
 
-export const nodeArgument = Argument.String("node").pipe(
-  Argument.withDescription("Id of the node, the beginning of one, or its name")
-)
+export const nodeArgument = textArgument("node", "Id of the node, the beginning of one, or its name")
 
 const LISTED = 10
 
@@ -86,8 +83,7 @@ export const serverNamed = Effect.fnUntraced(function* (text: string, include: R
   const fields = [...new Set(["status", "name", ...include])].join(",")
   const found = yield* serversOf({ q: text, include: fields, limit: MOST })
   return yield* only("server", text, found, ({ name }) => name ?? "").pipe(
-    Effect.catchIf(
-      ({ status }) => status === "notFound",
+    ifMissing(
       // The service says when and why a server was deleted.
       () =>
         ask((muster) =>

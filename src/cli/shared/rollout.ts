@@ -1,7 +1,6 @@
 /** The start and the progress of rollouts: `muster rollouts` and `muster blueprints rollout`. */
 import { Array as Arr, Console, Effect, Schema } from "effect"
 import { type Command, Flag } from "effect/cli"
-import type { DefinitionChange } from "../../contract/domain/DefinitionChange.ts"
 import { named } from "../../contract/domain/errors.ts"
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
 import {
@@ -14,7 +13,8 @@ import {
   type RolloutPlan
 } from "../../contract/domain/Rollout.ts"
 import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
-import { given, numberFlag, switchFlag, textFlag } from "./command.ts"
+import type { DefinitionChange } from "../../contract/domain/ServerDefinition.ts"
+import { choiceFlag, given, numberFlag, switchFlag, textFlag } from "./command.ts"
 import { CommandError, withCommands } from "./failures.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
 import { labelledServers } from "./named.ts"
@@ -103,15 +103,15 @@ export const rolloutFlags = {
     Flag.optional
   ),
   canary: numberFlag("canary", "Pause after this many servers, until `muster rollouts resume`"),
-  restart: Flag.Literals("restart", Restarting.literals).pipe(
-    Flag.withDescription(
-      "`now`: restart servers that are up; `when_stopped`: at their next start; default now"
-    ),
-    Flag.optional
+  restart: choiceFlag(
+    "restart",
+    Restarting.literals,
+    "`now`: restart servers that are up; `when_stopped`: at their next start; default now"
   ),
-  "on-failure": Flag.Literals("on-failure", OnFailure.literals).pipe(
-    Flag.withDescription("After a failed server: pause, continue, or rollback of all; default pause"),
-    Flag.optional
+  "on-failure": choiceFlag(
+    "on-failure",
+    OnFailure.literals,
+    "After a failed server: pause, continue, or rollback of all; default pause"
   ),
   "start-timeout": secondsFlag(
     "start-timeout",

@@ -29,10 +29,9 @@ import { ServerId } from "../domain/Id.ts"
 import { Operation } from "../domain/Operation.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { rangeHeaders, ticket } from "./FilesGroup.ts"
-import { Authorization, ReadableServers } from "./middleware.ts"
+import { Authorization, ReadableServers, route } from "./middleware.ts"
 import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
 import { filePath, labels, numberBetween, oneOf, text, time } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 const server = { server: ServerId.annotate({ description: "The id of the server." }) }
 const backup = { backup: Schema.String.annotate({ description: "The id of the backup." }) }

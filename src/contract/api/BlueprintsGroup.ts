@@ -5,9 +5,8 @@ import { NotFound, SourceFailed } from "../domain/errors.ts"
 import { Paginated } from "../domain/Pagination.ts"
 import { Software } from "../domain/Software.ts"
 import { blueprintExample } from "./examples.ts"
-import { Authorization } from "./middleware.ts"
+import { Authorization, route } from "./middleware.ts"
 import { text } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 /** Blueprints, mixins, software and their reload (spec 4.1). */
 export class BlueprintsGroup extends HttpApiGroup.make("blueprints")

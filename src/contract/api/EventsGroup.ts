@@ -4,9 +4,8 @@ import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { describedAs } from "../domain/optionalInput.ts"
 import { ServerEvent, Topic } from "../domain/ServerEvent.ts"
-import { Authorization } from "./middleware.ts"
+import { Authorization, route } from "./middleware.ts"
 import { many, text } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 /** Query of the event streams (spec 5); `topics` comma-separated, `server_id` repeatable. */
 export const EventQuery = {

@@ -22,10 +22,9 @@ import { ServerId } from "../domain/Id.ts"
 import { Operation } from "../domain/Operation.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
-import { Authorization, ReadableServers } from "./middleware.ts"
+import { Authorization, ReadableServers, route } from "./middleware.ts"
 import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
 import { filePath, filePaths, flag, given, names, numberBetween, oneOf, shortText, text } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 /** Bytes of a body with the paths of many files. */
 const LARGEST_CHANGE = 4 * 1024 * 1024

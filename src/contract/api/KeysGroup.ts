@@ -1,6 +1,7 @@
 import { Schema, Struct } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { InvalidRequest, NotFound } from "../domain/errors.ts"
+import { AuditEntry, auditIdPattern } from "../domain/AuditEntry.ts"
+import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import {
   Key,
@@ -15,10 +16,16 @@ import {
 } from "../domain/Key.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
-import { QuotaName, QuotaUse, quotaLimitFields } from "../domain/Quota.ts"
-import { Authorization } from "./middleware.ts"
-import { names } from "./query.ts"
-import { Policy, route } from "./routePolicy.ts"
+import {
+  limitsSomething,
+  NamedQuota,
+  QuotaName,
+  QuotaUse,
+  quotaLimitFields,
+  quotaLimits
+} from "../domain/Quota.ts"
+import { Authorization, Policy, route } from "./middleware.ts"
+import { given, names, numberBetween, text, time } from "./query.ts"
 
 const LONGEST = 100 * 365 * 24 * 60 * 60
 
@@ -110,3 +117,84 @@ export class KeysGroup extends HttpApiGroup.make("keys")
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "Keys" })) {}
+
+const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
+
+/** Body of `POST /api/quotas` (spec 6.4). */
+export const CreateQuota = Schema.Struct({ name: QuotaName, ...optionalInputs(quotaLimits) })
+  .check(limitsSomething)
+  .annotate({ identifier: "CreateQuota" })
+
+/** Body of `PATCH /api/quotas/:quota`; null removes a limit. */
+export const PatchQuota = Schema.Struct({
+  max_servers: Schema.optionalKey(Schema.NullOr(quotaLimits.max_servers)),
+  max_memory: Schema.optionalKey(Schema.NullOr(quotaLimits.max_memory)),
+  max_cpu: Schema.optionalKey(Schema.NullOr(quotaLimits.max_cpu)),
+  max_disk: Schema.optionalKey(Schema.NullOr(quotaLimits.max_disk))
+}).annotate({ identifier: "PatchQuota" })
+
+/** Quotas that keys share; only keys of the scope `AppAdmin` manage them (spec 6.4). */
+export class QuotasGroup extends HttpApiGroup.make("quotas")
+  .add(
+    HttpApiEndpoint.get("list", "/quotas", { success: Schema.Array(NamedQuota) }).annotateMerge(
+      route("List quotas with their use")
+    ),
+    HttpApiEndpoint.post("create", "/quotas", {
+      payload: CreateQuota,
+      success: NamedQuota.pipe(HttpApiSchema.status(201)),
+      error: [Conflict, InvalidRequest]
+    }).annotateMerge(route("Create a quota that keys share", { audited: "quota.create" })),
+    HttpApiEndpoint.get("get", "/quotas/:quota", {
+      params,
+      success: NamedQuota,
+      error: NotFound
+    }).annotateMerge(route("One quota with its use")),
+    HttpApiEndpoint.patch("patch", "/quotas/:quota", {
+      params,
+      payload: PatchQuota,
+      success: NamedQuota,
+      error: [NotFound, InvalidRequest]
+    }).annotateMerge(route("Change limits of a quota; servers that exist stay", { audited: "quota.patch" })),
+    HttpApiEndpoint.delete("remove", "/quotas/:quota", {
+      params,
+      success: HttpApiSchema.Empty(200),
+      error: [NotFound, Conflict]
+    }).annotateMerge(route("Delete a quota that no valid key has", { audited: "quota.delete" }))
+  )
+  .middleware(Authorization)
+  .annotate(Policy, { answersEarly: true })
+  .annotateMerge(OpenApi.annotations({ title: "Quotas" })) {}
+
+/** The audit log; only keys of the scope `AppAdmin` read it (spec 6.6). */
+export class AuditGroup extends HttpApiGroup.make("audit")
+  .add(
+    HttpApiEndpoint.get("list", "/audit", {
+      query: {
+        since: time("Only requests since this time (RFC 3339)."),
+        until: time("Only requests until this time (RFC 3339)."),
+        actor: text("Only requests of this key: its id or its name; `cli`: of commands beside the service."),
+        action: text(
+          "Only this action, or all that begin with these parts: `server.power` also selects `server.power.stop`."
+        ),
+        object: text(
+          "Only requests on the object with this id, or on the server with this name, also as one object of a bulk action."
+        ),
+        result: given(
+          /^(?:ok|refused|[1-5]\d\d)?$/,
+          "ok, refused or a status such as 409",
+          "`ok`: only a status below 400; `refused`: only others; or one status."
+        ),
+        limit: numberBetween(1, 1000, "At most this many entries; default 100. `Link` has the next page."),
+        after: given(
+          new RegExp(`^(?:${auditIdPattern.source.slice(1, -1)})?$`),
+          "the id of an entry",
+          "Only entries that are older than the one with this id."
+        )
+      },
+      success: Schema.Array(AuditEntry),
+      error: InvalidRequest
+    }).annotateMerge(route("Requests that may have changed something, newest first"))
+  )
+  .middleware(Authorization)
+  .annotate(Policy, { answersEarly: true })
+  .annotateMerge(OpenApi.annotations({ title: "Audit" })) {}

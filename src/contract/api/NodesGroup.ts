@@ -1,15 +1,13 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { DrainPlan, drainOptions, NOTIFY_SECONDS } from "../domain/Drain.ts"
-import { Conflict, NotFound } from "../domain/errors.ts"
+import { Conflict, NotFound, Unavailable } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
-import { Node, NodeDetail, SystemInfo } from "../domain/Node.ts"
+import { Node, NodeDetail, SettingView, SystemInfo } from "../domain/Node.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
-import { SettingView } from "../domain/SettingView.ts"
 import { nodeExample, systemExample } from "./examples.ts"
-import { Authorization } from "./middleware.ts"
+import { Authorization, Policy, route } from "./middleware.ts"
 import { flag, names, trueOrNot } from "./query.ts"
-import { Policy, route } from "./routePolicy.ts"
 import { SftpAddress } from "./SftpGroup.ts"
 
 const params = { node: NodeId.annotate({ description: "The id of the node." }) }
@@ -111,3 +109,31 @@ export class SystemGroup extends HttpApiGroup.make("system")
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "System" })) {}
+
+const Html = Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/html" }))
+const Health = Schema.Struct({ status: Schema.Literal("ok") }).annotate({ identifier: "Health" })
+
+/** Pages and health: no key (spec 1.10). */
+export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: true })
+  .add(
+    HttpApiEndpoint.get("banner", "/", { success: Html }).annotateMerge(route("Banner page")),
+    HttpApiEndpoint.get("nodesPage", "/nodes", { success: Html }).annotateMerge(route("Node list page")),
+    HttpApiEndpoint.get("healthz", "/healthz", { success: Health }).annotateMerge(
+      route("The process lives", { answersEarly: true })
+    ),
+    HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable }).annotateMerge(
+      route("The service can serve", { answersEarly: true })
+    )
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Pages and health" })) {}
+
+/** Prometheus metrics (spec 1.10). */
+export class MetricsGroup extends HttpApiGroup.make("metrics")
+  .add(
+    HttpApiEndpoint.get("page", "/metrics", {
+      success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" }))
+    }).annotateMerge(route("Metrics in the Prometheus text format"))
+  )
+  .middleware(Authorization)
+  .annotate(Policy, { scopes: ["Metrics", "AppAdmin"], answersEarly: true })
+  .annotateMerge(OpenApi.annotations({ title: "Metrics" })) {}

@@ -2,9 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { Operation, OperationKind, OperationState } from "../domain/Operation.ts"
-import { Authorization } from "./middleware.ts"
+import { Authorization, route } from "./middleware.ts"
 import { numberBetween, oneOf, text } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 const params = { operation: Schema.String.annotate({ description: "The id of the operation." }) }
 

@@ -5,9 +5,8 @@ import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { describedAs, optionalInputs } from "../domain/optionalInput.ts"
 import { MOST_PARALLEL, OnFailure, Percentage, Restarting, Rollout, RolloutPlan } from "../domain/Rollout.ts"
 import { Selector } from "../domain/Selector.ts"
-import { Authorization } from "./middleware.ts"
+import { Authorization, route } from "./middleware.ts"
 import { flag, numberBetween, text } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 const params = { rollout: Schema.String.annotate({ description: "The id of the rollout." }) }
 const whole = (minimum: number, maximum: number, description: string) =>

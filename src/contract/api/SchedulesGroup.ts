@@ -3,9 +3,8 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { Schedule, SchedulePlan, ScheduleRun, scheduleFields } from "../domain/Schedule.ts"
-import { Authorization } from "./middleware.ts"
+import { Authorization, route } from "./middleware.ts"
 import { flag, numberBetween, text } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 const params = { schedule: Schema.String.annotate({ description: "The id of the schedule." }) }
 const runParams = { run: Schema.String.annotate({ description: "The id of the run." }) }

@@ -2,7 +2,6 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ConsoleLine } from "../domain/ConsoleLine.ts"
 import { CrashRecord } from "../domain/CrashRecord.ts"
-import { DefinitionChange } from "../domain/DefinitionChange.ts"
 import {
   Conflict,
   CursorExpired,
@@ -23,13 +22,13 @@ import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { RunPriority, RunRule } from "../domain/RunRule.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { includable, Server, ServerStats, StatsById } from "../domain/Server.ts"
-import { DefinitionView } from "../domain/ServerDefinition.ts"
+import { DefinitionChange, DefinitionView } from "../domain/ServerDefinition.ts"
 import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { nullOr } from "../domain/units.ts"
 import { EventHeaders, EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
-import { Authorization, ReadableServers } from "./middleware.ts"
+import { Authorization, ReadableServers, route } from "./middleware.ts"
 import {
   flag,
   labels,
@@ -42,7 +41,6 @@ import {
   trueOrNot,
   wholeNumber
 } from "./query.ts"
-import { route } from "./routePolicy.ts"
 
 const params = {
   server: ServerId.annotate({ description: "The id of the server; a read takes the beginning of it too." })

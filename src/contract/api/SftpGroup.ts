@@ -3,8 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { Conflict, InvalidRequest, NotFound, TooManyRequests } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { TimeText } from "../domain/nowText.ts"
-import { Authorization, ReadableServers } from "./middleware.ts"
-import { Policy, route } from "./routePolicy.ts"
+import { Authorization, Policy, ReadableServers, route } from "./middleware.ts"
 
 const addressFields = {
   host: Schema.String,

@@ -12,8 +12,7 @@ import {
   Unavailable
 } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
-import { Authorization, ReadableServers } from "./middleware.ts"
-import { route } from "./routePolicy.ts"
+import { Authorization, ReadableServers, route } from "./middleware.ts"
 
 export const TUS_VERSION = "1.0.0"
 

@@ -3,8 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { Conflict, CursorExpired, NotFound } from "../domain/errors.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/Webhook.ts"
-import { Authorization } from "./middleware.ts"
-import { route } from "./routePolicy.ts"
+import { Authorization, route } from "./middleware.ts"
 
 const params = { webhook: WebhookId.annotate({ description: "The id of the webhook." }) }
 const { blueprint_id, description, format, label, topics, url } = webhookFields

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { PortName } from "./Allocation.ts"
-import { BackupRule } from "./BackupRule.ts"
+import { BackupRule } from "./BackupTarget.ts"
 import { ConfigPatches } from "./ConfigPatch.ts"
 import { FileRules } from "./Files.ts"
 import { DefinitionId } from "./Id.ts"

@@ -132,3 +132,13 @@ export const NodeFit = Schema.Struct({
   share: Schema.Finite
 }).annotate({ identifier: "NodeFit" })
 export type NodeFit = typeof NodeFit.Type
+
+/** A setting as people see it. */
+export const SettingView = Schema.Struct({
+  /** The environment variable; of a secret from a file, the one that names the file. */
+  name: Schema.String,
+  /** Null for a secret that is set. */
+  value: Schema.NullOr(Schema.String),
+  source: Schema.Literals(["default", "environment", "file"])
+}).annotate({ identifier: "Setting" })
+export type SettingView = typeof SettingView.Type

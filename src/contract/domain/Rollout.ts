@@ -1,10 +1,10 @@
 /** Rollouts: today's definition for many servers, a few at a time (spec 3.13). */
 import { Schema } from "effect"
-import { DefinitionChange } from "./DefinitionChange.ts"
 import { drainOptions } from "./Drain.ts"
 import { ServerId } from "./Id.ts"
 import { TimeText } from "./nowText.ts"
 import { Selector } from "./Selector.ts"
+import { DefinitionChange } from "./ServerDefinition.ts"
 
 /**
  * `planned` until the leader begins, `canary` for the first servers, `running` also for a rollback, `paused` until a

@@ -4,11 +4,9 @@ import { hash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import type { Schema } from "effect"
 import { RecentMap } from "../../shared/work/RecentMap.ts"
-import type { DefinitionChange, Needs } from "./DefinitionChange.ts"
-import { upperCased } from "./environment.ts"
+import { namesRead, upperCased } from "./environment.ts"
 import { isObject, own, type Path, pathText, type Value } from "./json.ts"
-import type { ServerDefinition } from "./ServerDefinition.ts"
-import { namesRead } from "./scriptNames.ts"
+import type { DefinitionChange, Needs, ServerDefinition } from "./ServerDefinition.ts"
 
 /** The depth at which values are compared as a whole. */
 const leafDepth = ([top]: Path): number => (top === "configs" ? 4 : 2)

@@ -27,27 +27,25 @@ export class Forbidden extends ApiError<Forbidden>()(
   "Use a key with this scope or right: `muster keys create --scope` and `--allow` make one."
 ) {}
 
+/** Makes the function that returns the 404 of an id. */
+const missing =
+  (what: string, hint: string) =>
+  (id: string): NotFound =>
+    new NotFound({ detail: `${what} not found: ${id}`, hint })
+
 /** 404: the thing that the request names does not exist. */
 export class NotFound extends ApiError<NotFound>()(
   "NotFound",
   404,
   "Check the id; the list route shows what exists."
 ) {
-  static blueprint(id: string) {
-    return new NotFound({
-      detail: `blueprint not found: ${id}`,
-      hint: "GET /api/blueprints lists what exists; POST /api/blueprints/reload reads new files."
-    })
-  }
-  static mixin(id: string) {
-    return new NotFound({ detail: `mixin not found: ${id}`, hint: "GET /api/mixins lists what exists." })
-  }
-  static software(id: string) {
-    return new NotFound({ detail: `software not found: ${id}`, hint: "GET /api/software lists what exists." })
-  }
-  static node(id: string) {
-    return new NotFound({ detail: `node not found: ${id}`, hint: "GET /api/nodes lists what exists." })
-  }
+  static readonly blueprint = missing(
+    "blueprint",
+    "GET /api/blueprints lists what exists; POST /api/blueprints/reload reads new files."
+  )
+  static readonly mixin = missing("mixin", "GET /api/mixins lists what exists.")
+  static readonly software = missing("software", "GET /api/software lists what exists.")
+  static readonly node = missing("node", "GET /api/nodes lists what exists.")
   static server(id: string) {
     return new ServerNotFound({
       detail: `server not found: ${id}`,
@@ -78,36 +76,18 @@ export class NotFound extends ApiError<NotFound>()(
       hint: "GET /api/servers lists what exists."
     })
   }
-  static rollout(id: string) {
-    return new NotFound({ detail: `rollout not found: ${id}`, hint: "GET /api/rollouts lists what exists." })
-  }
-  static schedule(id: string) {
-    return new NotFound({
-      detail: `schedule not found: ${id}`,
-      hint: "GET /api/schedules lists what exists."
-    })
-  }
-  static run(id: string) {
-    return new NotFound({
-      detail: `run not found: ${id}`,
-      hint: "GET /api/schedules/:schedule/runs lists the last 100 runs of a schedule."
-    })
-  }
-  static backup(id: string) {
-    return new NotFound({ detail: `backup not found: ${id}`, hint: "GET /api/backups lists what exists." })
-  }
-  static backupTarget(id: string) {
-    return new NotFound({
-      detail: `target not found: ${id}`,
-      hint: "GET /api/backup-targets lists what exists."
-    })
-  }
-  static operation(id: string) {
-    return new NotFound({
-      detail: `operation not found: ${id}`,
-      hint: "GET /api/operations lists what exists; an operation is kept for 24 h after its end."
-    })
-  }
+  static readonly rollout = missing("rollout", "GET /api/rollouts lists what exists.")
+  static readonly schedule = missing("schedule", "GET /api/schedules lists what exists.")
+  static readonly run = missing(
+    "run",
+    "GET /api/schedules/:schedule/runs lists the last 100 runs of a schedule."
+  )
+  static readonly backup = missing("backup", "GET /api/backups lists what exists.")
+  static readonly backupTarget = missing("target", "GET /api/backup-targets lists what exists.")
+  static readonly operation = missing(
+    "operation",
+    "GET /api/operations lists what exists; an operation is kept for 24 h after its end."
+  )
 }
 
 /** A server that does not exist: a route with its id or name adds why the server was deleted. */

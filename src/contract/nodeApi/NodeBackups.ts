@@ -1,7 +1,7 @@
 /** The backups of a node: the calls and their wire, between the control plane and a daemon (spec 12.3). */
 import { type Effect, Schema, type Scope, type Stream } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Policy, route } from "../api/routePolicy.ts"
+import { Policy, route } from "../api/middleware.ts"
 import { ArchiveFigures, BackupTask, BackupTaskState, PackedEntry, RestoredPart } from "../domain/Backup.ts"
 import { TargetAccess, TargetTest } from "../domain/BackupTarget.ts"
 import { FilePath } from "../domain/Files.ts"

@@ -10,7 +10,7 @@ import type {
 import type { FileTask, FileTaskState, UnpackTask } from "../domain/FileTask.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { DaemonError } from "./Daemon.ts"
-import type { NodeUploads } from "./NodeUploads.ts"
+import type { NodeUploads } from "./NodeUploadsApi.ts"
 
 /** The node refuses an access to files, with the status that callers get. */
 export class FileRefused extends Data.TaggedError("FileRefused")<{

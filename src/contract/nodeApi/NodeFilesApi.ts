@@ -1,7 +1,7 @@
 /** The wire of {@link NodeFiles}, between the control plane and a daemon (spec 10.5). */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Policy, route } from "../api/routePolicy.ts"
+import { Policy, route } from "../api/middleware.ts"
 import {
   Conflict,
   Forbidden,

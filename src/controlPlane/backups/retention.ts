@@ -1,6 +1,6 @@
 /** Which backups of a server stay by the rule `keep` of its blueprint (spec 12.8). No I/O, and no clock. */
 import type { BackupRecord } from "../../contract/domain/Backup.ts"
-import type { KeepRule } from "../../contract/domain/BackupRule.ts"
+import type { KeepRule } from "../../contract/domain/BackupTarget.ts"
 
 type Candidate = Pick<BackupRecord, "created_at" | "expires_at" | "id" | "pinned" | "state">
 

@@ -1,5 +1,5 @@
 import { Context, Effect, Layer, Result } from "effect"
-import type { BackupRule } from "../../contract/domain/BackupRule.ts"
+import type { BackupRule } from "../../contract/domain/BackupTarget.ts"
 import { revisionOf } from "../../contract/domain/compareDefinitions.ts"
 import type { DeclaredVariables } from "../../contract/domain/environment.ts"
 import { NotFound } from "../../contract/domain/errors.ts"

@@ -1,6 +1,6 @@
 /** Composition of blueprints and mixins (spec 4.2). No I/O. */
 import { Result, type Schema } from "effect"
-import type { BackupRule } from "../../contract/domain/BackupRule.ts"
+import type { BackupRule } from "../../contract/domain/BackupTarget.ts"
 import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../../contract/domain/Blueprint.ts"
 import { tooMuch } from "../../contract/domain/environment.ts"
 import type { FileRules } from "../../contract/domain/Files.ts"

@@ -5,6 +5,7 @@ import { type ConfigPatch, type ConfigPatches, parserOf } from "../../contract/d
 import {
   type DeclaredVariables,
   isOfDaemon,
+  scriptWords,
   tooMuch,
   VariableName,
   VariableValue,
@@ -16,7 +17,6 @@ import { withoutNoWeight } from "../../contract/domain/Limits.ts"
 import { ImageReference, type Overrides, referenceOf } from "../../contract/domain/Overrides.ts"
 import type { ServerDefinition } from "../../contract/domain/ServerDefinition.ts"
 import type { Software } from "../../contract/domain/Software.ts"
-import { scriptWords } from "../../contract/domain/scriptNames.ts"
 import { instancePath } from "./parse/paths.ts"
 import { printable } from "./parse/problem.ts"
 import { mapVersion } from "./parse/versions.ts"

@@ -8,7 +8,7 @@ import {
   ChecksumAlgorithm,
   type UploadRequest,
   type UploadState
-} from "../../contract/nodeApi/NodeUploads.ts"
+} from "../../contract/nodeApi/NodeUploadsApi.ts"
 
 type Request = HttpServerRequest.HttpServerRequest
 

@@ -9,9 +9,9 @@ import {
   type NodeUploads,
   refusalAsResult,
   type UploadError,
-  UploadId
-} from "../../contract/nodeApi/NodeUploads.ts"
-import { uploadRefusalError } from "../../contract/nodeApi/NodeUploadsApi.ts"
+  UploadId,
+  uploadRefusalError
+} from "../../contract/nodeApi/NodeUploadsApi.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { CurrentPrincipal } from "../http/Principal.ts"
 import { requirePath } from "../http/rights.ts"

@@ -2,8 +2,7 @@
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerRespondable } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
-import { Authorization, Failures, ReadableServers, Writes } from "../../contract/api/middleware.ts"
-import { Policy } from "../../contract/api/routePolicy.ts"
+import { Authorization, Failures, Policy, ReadableServers, Writes } from "../../contract/api/middleware.ts"
 import {
   DatabaseFull,
   InsufficientStorage,

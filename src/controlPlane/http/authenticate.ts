@@ -1,7 +1,7 @@
 import { Context, Duration, Effect, Layer } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { RateLimiter } from "effect/persistence"
-import type { KeyRateLimit } from "../../contract/api/routePolicy.ts"
+import type { KeyRateLimit } from "../../contract/api/middleware.ts"
 import {
   type BadRequest,
   Forbidden,

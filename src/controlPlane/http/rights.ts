@@ -1,6 +1,6 @@
 /** The rights of a key (spec 6.2). */
 import { Effect } from "effect"
-import { applicationScopes, type Scopes } from "../../contract/api/routePolicy.ts"
+import { applicationScopes, type Scopes } from "../../contract/api/middleware.ts"
 import { Forbidden, InvalidRequest } from "../../contract/domain/errors.ts"
 import { isWithin } from "../../contract/domain/Files.ts"
 import { PowerRight, type Right } from "../../contract/domain/Key.ts"

@@ -1,7 +1,7 @@
 import { Context, Effect, SchemaAST } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiEndpoint, type HttpApiGroup } from "effect/http-api"
-import { applicationScopes, Policy, type RoutePolicy } from "../../contract/api/routePolicy.ts"
+import { applicationScopes, Policy, type RoutePolicy } from "../../contract/api/middleware.ts"
 import { isApi, requestPath } from "./requestUrl.ts"
 
 /** Path matching of the router; a longer path parameter matches no route. */

@@ -1,6 +1,6 @@
 /** Checks of a schedule: its times, its servers, and the rights of its key (spec 13.4). */
 import { Effect, Option, Result } from "effect"
-import { applicationScopes } from "../../contract/api/routePolicy.ts"
+import { applicationScopes } from "../../contract/api/middleware.ts"
 import { Forbidden, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { admits, type Right } from "../../contract/domain/Key.ts"

@@ -16,7 +16,7 @@ import {
   type ControlPlaneError,
   ControlPlaneUnavailable,
   RegistrationRequired
-} from "../../contract/nodeApi/ControlPlane.ts"
+} from "../../contract/nodeApi/ControlPlaneApi.ts"
 import type { DaemonError } from "../../contract/nodeApi/Daemon.ts"
 import { inSpan } from "../../shared/observability/trace.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"

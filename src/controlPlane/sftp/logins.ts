@@ -1,6 +1,6 @@
 /** Logins over SFTP: the user name is a server, the secret an API key, a password for the server, or an SSH key (spec 10.6). */
 import { Context, Effect, Layer } from "effect"
-import { applicationScopes } from "../../contract/api/routePolicy.ts"
+import { applicationScopes } from "../../contract/api/middleware.ts"
 import { Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { admits } from "../../contract/domain/Key.ts"

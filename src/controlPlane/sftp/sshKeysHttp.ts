@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { Clock, Effect, Option } from "effect"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
-import { applicationScopes } from "../../contract/api/routePolicy.ts"
+import { applicationScopes } from "../../contract/api/middleware.ts"
 import type { SshKey } from "../../contract/api/SftpGroup.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"

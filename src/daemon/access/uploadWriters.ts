@@ -1,7 +1,7 @@
 /** The requests that send bytes of uploads: one at a time for each upload (spec 10.8). */
 import { Clock, Deferred, Effect, Stream } from "effect"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
-import { UploadRefused } from "../../contract/nodeApi/NodeUploads.ts"
+import { UploadRefused } from "../../contract/nodeApi/NodeUploadsApi.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 
 /** Time without a byte after which another request takes the place of one, in ms: its connection may be dead. */

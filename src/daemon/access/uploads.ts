@@ -14,7 +14,7 @@ import {
   UploadRefused,
   type UploadRequest,
   type UploadState
-} from "../../contract/nodeApi/NodeUploads.ts"
+} from "../../contract/nodeApi/NodeUploadsApi.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { enter, enterAll, io, lstatIn, open, READ, temporaryName, within } from "../disk/safePath.ts"
 import {

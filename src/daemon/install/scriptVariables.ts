@@ -2,11 +2,10 @@
 import { createHash } from "node:crypto"
 import { Result } from "effect"
 import { scriptHash } from "../../contract/domain/compareDefinitions.ts"
-import { isOfDaemon, upperCased } from "../../contract/domain/environment.ts"
+import { isOfDaemon, namesRead, upperCased } from "../../contract/domain/environment.ts"
 import { memoryLimitMib } from "../../contract/domain/Limits.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { InstallScript } from "../../contract/domain/Software.ts"
-import { namesRead } from "../../contract/domain/scriptNames.ts"
 import { contextOf } from "../configPatch/placeholders.ts"
 
 const DEFAULT_BUILD = "latest"

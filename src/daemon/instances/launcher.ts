@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { type Allocations, portText } from "../../contract/domain/Allocation.ts"
 import type { ConfigPatches } from "../../contract/domain/ConfigPatch.ts"
-import { type ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlane.ts"
+import { type ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlaneApi.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import type { PlaceholderContext } from "../configPatch/placeholders.ts"

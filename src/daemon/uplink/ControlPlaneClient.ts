@@ -8,11 +8,11 @@ import type { Report, ReportsAnswer } from "../../contract/domain/NodeMessages.t
 import { baseUrlOf } from "../../contract/domain/transport.ts"
 import {
   ControlPlane,
+  ControlPlaneApi,
   type ControlPlaneError,
   ControlPlaneUnavailable,
   RegistrationRequired
-} from "../../contract/nodeApi/ControlPlane.ts"
-import { ControlPlaneApi } from "../../contract/nodeApi/ControlPlaneApi.ts"
+} from "../../contract/nodeApi/ControlPlaneApi.ts"
 import { type Diagnosis, diagnose, type Failure, type LinkLog, makeLinkLog } from "./diagnosis.ts"
 
 const digest = (text: string) => createHash("sha256").update(text).digest()

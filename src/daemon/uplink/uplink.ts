@@ -16,7 +16,7 @@ import {
   type ControlPlane,
   type ControlPlaneError,
   ControlPlaneUnavailable
-} from "../../contract/nodeApi/ControlPlane.ts"
+} from "../../contract/nodeApi/ControlPlaneApi.ts"
 import { backoff } from "../../shared/work/backoff.ts"
 import type { IoError } from "../disk/fsio.ts"
 

@@ -1,7 +1,7 @@
 /** Settings and their reading from the environment. No other module reads it. */
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs"
 import { Config, Data, Effect, Option } from "effect"
-import type { SettingView } from "../../contract/domain/SettingView.ts"
+import type { SettingView } from "../../contract/domain/Node.ts"
 import { StartError } from "./StartError.ts"
 
 const LARGEST_SECRET = 64 * 1024

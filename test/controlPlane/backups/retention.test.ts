@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import type { KeepRule } from "../../../src/contract/domain/BackupRule.ts"
+import type { KeepRule } from "../../../src/contract/domain/BackupTarget.ts"
 import { surplus } from "../../../src/controlPlane/backups/retention.ts"
 
 interface Made {

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
-import type { BackupRule } from "../../../src/contract/domain/BackupRule.ts"
+import type { BackupRule } from "../../../src/contract/domain/BackupTarget.ts"
 import type { Blueprint, BlueprintState, Volume } from "../../../src/contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../src/contract/domain/ConfigPatch.ts"
 import type { FileRules } from "../../../src/contract/domain/Files.ts"

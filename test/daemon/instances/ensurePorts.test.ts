@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { ControlPlaneUnavailable } from "../../../src/contract/nodeApi/ControlPlane.ts"
+import { ControlPlaneUnavailable } from "../../../src/contract/nodeApi/ControlPlaneApi.ts"
 import { freePorts, portHeld } from "../../support/ports.ts"
 import { harness, until } from "../support.ts"
 

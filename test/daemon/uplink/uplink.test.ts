@@ -9,7 +9,7 @@ import {
   type ControlPlaneError,
   ControlPlaneUnavailable,
   RegistrationRequired
-} from "../../../src/contract/nodeApi/ControlPlane.ts"
+} from "../../../src/contract/nodeApi/ControlPlaneApi.ts"
 import type { InstanceFileOwner } from "../../../src/daemon/state/InstanceFile.ts"
 import { newInstanceState, withReport } from "../../../src/daemon/state/InstanceState.ts"
 import { sendReports } from "../../../src/daemon/uplink/ReportOutbox.ts"

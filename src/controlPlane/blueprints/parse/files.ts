@@ -1,7 +1,7 @@
 /** The content of definition files before composition. No I/O. */
 
 import type { Schema } from "effect"
-import type { BackupRule } from "../../../contract/domain/BackupRule.ts"
+import type { BackupRule } from "../../../contract/domain/BackupTarget.ts"
 import type { BlueprintState } from "../../../contract/domain/Blueprint.ts"
 import type { ConfigPatches } from "../../../contract/domain/ConfigPatch.ts"
 import type { FileRules } from "../../../contract/domain/Files.ts"

@@ -1,7 +1,11 @@
 /** Blueprint and mixin files (spec 4.2). */
 import { Result, Schema } from "effect"
-import { type BackupRule, type KeepRule, KeptCount } from "../../../contract/domain/BackupRule.ts"
-import { BackupTargetId } from "../../../contract/domain/BackupTarget.ts"
+import {
+  type BackupRule,
+  BackupTargetId,
+  type KeepRule,
+  KeptCount
+} from "../../../contract/domain/BackupTarget.ts"
 import { FileRules } from "../../../contract/domain/Files.ts"
 import {
   boolean,

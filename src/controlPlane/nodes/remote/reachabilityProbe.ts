@@ -1,6 +1,6 @@
 import { Effect, Latch, Random } from "effect"
 import type { NodeId } from "../../../contract/domain/Id.ts"
-import { RegistrationRequired } from "../../../contract/nodeApi/ControlPlane.ts"
+import { RegistrationRequired } from "../../../contract/nodeApi/ControlPlaneApi.ts"
 import type { DaemonError } from "../../../contract/nodeApi/Daemon.ts"
 import { backoff } from "../../../shared/work/backoff.ts"
 import { elapsedMillis } from "../../../shared/work/elapsed.ts"

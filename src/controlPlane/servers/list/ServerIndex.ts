@@ -5,7 +5,7 @@ import { type JournalEntry, serverOf } from "../../../contract/domain/Journal.ts
 import { admits, type Restriction } from "../../../contract/domain/Key.ts"
 import type { Migration } from "../../../contract/domain/Migration.ts"
 import type { FiguresById, ServerRecord } from "../../../contract/domain/Server.ts"
-import { during } from "../../../shared/work/during.ts"
+import { during } from "../../../shared/work/inScope.ts"
 import { inSlices } from "../../../shared/work/slices.ts"
 import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
 import { etagOf, type Versioned } from "../../http/conditional.ts"

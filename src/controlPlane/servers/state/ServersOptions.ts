@@ -1,6 +1,6 @@
 import { Context, type Duration, Effect, Latch, Layer } from "effect"
 import type { ServerId } from "../../../contract/domain/Id.ts"
-import { during } from "../../../shared/work/during.ts"
+import { during } from "../../../shared/work/inScope.ts"
 import { type KeyedLock, makeKeyedLock } from "../../../shared/work/KeyedLock.ts"
 
 /** The bounds and times of the controllers, which tests change. */

@@ -11,10 +11,9 @@ import { done, failed } from "../../state/notices.ts"
 import { guardPage } from "../../state/router.ts"
 import { theme } from "../../state/theme.ts"
 import { useLate } from "../../state/useLate.ts"
-import { downloadFile } from "./download.ts"
 import type { TextEditor } from "./editor.ts"
 import { marks } from "./FileList.tsx"
-import { entryOf, fileName, LARGEST, readContent, readTag, writeText } from "./fileApi.ts"
+import { downloadFile, entryOf, fileName, LARGEST, readContent, readTag, writeText } from "./fileApi.ts"
 
 /** A text with the tag that a write of it names. */
 interface Content {

@@ -9,9 +9,16 @@ import { Menu } from "../../parts/Menu.tsx"
 import { action, empty, searchField } from "../../parts/parts.tsx"
 import { failed } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
-import { downloadArchive, downloadFile } from "./download.ts"
 import { FileList, type Selection } from "./FileList.tsx"
-import { fileName, folderOf, folderPath, pathIn, useFolder } from "./fileApi.ts"
+import {
+  downloadArchive,
+  downloadFile,
+  fileName,
+  folderOf,
+  folderPath,
+  pathIn,
+  useFolder
+} from "./fileApi.ts"
 import {
   askDelete,
   askMode,

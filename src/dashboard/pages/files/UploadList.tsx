@@ -3,7 +3,7 @@ import type { View } from "../../dom/el.ts"
 import { bytes, counted, dateTime, percent } from "../../dom/format.ts"
 import { action } from "../../parts/parts.tsx"
 import { failed } from "../../state/notices.ts"
-import { discard, isOf, type Unfinished, unfinished } from "./unfinished.ts"
+import { discard, isOf, type Unfinished, unfinished } from "./sending.ts"
 import {
   cancel,
   continueWith,

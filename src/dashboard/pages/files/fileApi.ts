@@ -1,9 +1,9 @@
 /** Files of a server over the API (spec 10.3), and their paths. */
 import { useEffect, useState } from "preact/hooks"
-import { type Failure, get, getBytes, type Reply, request, segment } from "../../api/http.ts"
+import { type Failure, get, getBytes, post, probe, type Reply, request, segment } from "../../api/http.ts"
 import type { FileEntry, FileMatch, Operation } from "../../api/types.ts"
 import { counted } from "../../dom/format.ts"
-import { done } from "../../state/notices.ts"
+import { done, failed } from "../../state/notices.ts"
 import { tellOperation } from "../../state/operations.ts"
 
 /** The largest file that the editor opens, in bytes. */
@@ -154,3 +154,25 @@ export const changeFiles = async (
   const others = refused.length > 1 ? ` And ${counted(refused.length - 1, "other")}.` : ""
   return { ok: false, code: 409, detail: `${path}: ${detail}.${others}`, hint }
 }
+
+/**
+ * Lets the browser store what an address has, with a ticket: nothing is held in memory, and the key is in no address.
+ * @param addressOf returns the address with a ticket, or without one
+ */
+export const storeAddress = async (addressOf: (ticket?: string) => string): Promise<void> => {
+  // It fails as the download would, whose reason browsers do not show.
+  const known = await probe(addressOf())
+  if (!known.ok) return failed("Not downloaded", known)
+  const issued = await post<{ readonly ticket: string }>("/api/events/tickets")
+  if (!issued.ok) return failed("Not downloaded", issued)
+  const link = document.createElement("a")
+  link.href = addressOf(issued.body.ticket)
+  link.download = ""
+  link.click()
+}
+
+export const downloadFile = (id: string, path: string): Promise<void> =>
+  storeAddress((ticket) => filesRoute(id, "/content", { path, ticket }))
+
+export const downloadArchive = (id: string, path: ReadonlyArray<string>): Promise<void> =>
+  storeAddress((ticket) => filesRoute(id, "/archive", { path, format: "zip", ticket }))

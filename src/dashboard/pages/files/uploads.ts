@@ -2,8 +2,17 @@
 import { signal } from "@preact/signals"
 import { request } from "../../api/http.ts"
 import { changeFiles, filesRoute, pathIn } from "./fileApi.ts"
-import { type Sent, sendResumable, sendWhole } from "./sending.ts"
-import { discard, findUnfinished, RESUMABLE, type Remembered, remembered, unfinished } from "./unfinished.ts"
+import {
+  discard,
+  findUnfinished,
+  RESUMABLE,
+  type Remembered,
+  remembered,
+  type Sent,
+  sendResumable,
+  sendWhole,
+  unfinished
+} from "./sending.ts"
 
 /** Files that are sent at the same time. */
 const AT_ONCE = 3

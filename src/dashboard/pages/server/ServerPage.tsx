@@ -5,9 +5,8 @@ import { isAdmin, whyNot } from "../../api/session.ts"
 import type { Right, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { dateTime, labelText, mebibytes } from "../../dom/format.ts"
-import { AuditList } from "../../parts/AuditList.tsx"
 import { Crashes } from "../../parts/Crashes.tsx"
-import { eventList } from "../../parts/eventList.tsx"
+import { AuditList, eventList } from "../../parts/eventList.tsx"
 import {
   action,
   backToList,

@@ -1,7 +1,7 @@
 import { effect } from "@preact/signals"
 import type { ITheme, Terminal } from "@xterm/xterm"
 import { colour, theme } from "../../state/theme.ts"
-import { cleanLine } from "./consoleText.ts"
+import { cleanLine } from "./consoleStream.ts"
 
 const SCROLLBACK = 5000
 

@@ -1,24 +1,138 @@
-import { useSignalEffect } from "@preact/signals"
+import { computed, useSignalEffect } from "@preact/signals"
 import { whyNoPower, whyNot } from "../../api/session.ts"
 import type { Power } from "../../api/types.ts"
-import { classes, type View } from "../../dom/el.ts"
-import { counted } from "../../dom/format.ts"
+import { classes, onText, type View } from "../../dom/el.ts"
+import { count, counted } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
 import { askBeforeEnd, Dialog, dialogActions, openDialog } from "../../parts/Dialog.tsx"
 import { field, useForm } from "../../parts/form.tsx"
-import { action, empty } from "../../parts/parts.tsx"
+import { action, chips, empty, searchField } from "../../parts/parts.tsx"
 import { actOnMany } from "../../state/actions.ts"
-import { clearFilter, filter, isFiltered } from "../../state/filter.ts"
-import { clearSelection, listed, retain, selectAll, selection } from "../../state/listed.ts"
+import {
+  clearFilter,
+  columns,
+  type Filter,
+  filter,
+  isColumn,
+  isFiltered,
+  setFilter
+} from "../../state/filter.ts"
+import { active, clearSelection, listed, retain, selectAll, selection, tallies } from "../../state/listed.ts"
 import { areNodesLoaded, nodes } from "../../state/nodes.ts"
-import { addressOf, go } from "../../state/router.ts"
+import { addressOf, follow, go } from "../../state/router.ts"
 import { titleOf } from "../../state/rows.ts"
 import { isCut, isLoaded, MOST, membership, rows } from "../../state/servers.ts"
 import { NodeStrip } from "../NodesPage.tsx"
-import { showNewRollout } from "../rollouts/newRollout.tsx"
+import { showNewRollout } from "../rollouts/RolloutsPage.tsx"
 import { KeptFor } from "./DeletedPage.tsx"
 import { ServerTable } from "./ServerTable.tsx"
-import { Toolbar } from "./Toolbar.tsx"
+
+const statuses: ReadonlyArray<Filter["status"]> = [
+  "running",
+  "starting",
+  "stopping",
+  "installing",
+  "paused",
+  "offline",
+  "unknown",
+  "failed"
+]
+
+/** The blueprints that servers have. */
+const blueprintsInUse = computed(() => {
+  membership.value
+  return [...new Set(Array.from(rows.values(), ({ blueprint_id }) => blueprint_id))].toSorted()
+})
+
+const focusList = (event: KeyboardEvent): void => {
+  if (event.key === "Escape") {
+    if (filter.value.q === "") document.getElementById("servers")?.focus()
+    else setFilter({ q: "" })
+  } else if ((event.key === "Enter" || event.key === "ArrowDown") && listed.value.length > 0) {
+    active.value = 0
+    document.getElementById("servers")?.focus()
+  } else return
+  event.preventDefault()
+}
+
+export const Toolbar = (): View => {
+  const { blueprint, descending, q, sort, status } = filter.value
+  const counts = tallies.value
+  return (
+    <div class="toolbar">
+      <div class="across toolbar-row">
+        {searchField(
+          "Search servers",
+          {
+            id: "search",
+            placeholder: "Search name, id, address, label:team=blue",
+            value: q,
+            onWords: (q) => setFilter({ q }),
+            onKeyDown: focusList
+          },
+          <kbd aria-hidden="true">/</kbd>
+        )}
+        <select
+          aria-label="Blueprint"
+          value={blueprint}
+          onChange={onText((blueprint) => setFilter({ blueprint }))}
+        >
+          <option value="">All blueprints</option>
+          {blueprintsInUse.value.map((id) => (
+            <option key={id} value={id}>
+              {id}
+            </option>
+          ))}
+        </select>
+        <select
+          class="sort-select"
+          aria-label="Sort by"
+          value={`${descending ? "-" : ""}${sort}`}
+          onChange={onText((value) => {
+            const wanted = value.replace(/^-/, "")
+            if (isColumn(wanted)) setFilter({ sort: wanted, descending: value.startsWith("-") })
+          })}
+        >
+          {Object.entries(columns).flatMap(([column, title]) => [
+            <option key={column} value={column}>{`${title} ↑`}</option>,
+            <option key={`-${column}`} value={`-${column}`}>{`${title} ↓`}</option>
+          ])}
+        </select>
+        <div class="grow" />
+        <a class="link" href={addressOf.deleted} onClick={follow}>
+          Deleted
+        </a>
+        {action({
+          text: "New server",
+          icon: "plus",
+          class: "primary",
+          whyNot: whyNot("create"),
+          onClick: () => go(addressOf.new)
+        })}
+      </div>
+      {chips<Filter["status"]>(
+        {
+          name: "Filter by status",
+          chosen: status,
+          choices: [
+            ["", "All", rows.size],
+            ...statuses
+              .filter((one) => (counts[one] ?? 0) > 0 || status === one)
+              .map((one) => [one, one === "failed" ? "needs a look" : one, counts[one] ?? 0, one] as const)
+          ],
+          onChoose: (chosen) => setFilter({ status: chosen === status ? "" : chosen })
+        },
+        isFiltered(filter.value) && (
+          <button
+            type="button"
+            class="link"
+            onClick={clearFilter}
+          >{`Clear filters · ${count(listed.value.length)} shown`}</button>
+        )
+      )}
+    </div>
+  )
+}
 
 const NAMED = 50
 

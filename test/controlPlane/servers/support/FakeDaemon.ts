@@ -12,7 +12,7 @@ import {
 } from "../../../../src/contract/domain/NodeMessages.ts"
 import type { Crash } from "../../../../src/contract/domain/ServerEvent.ts"
 import type { ServerStatus } from "../../../../src/contract/domain/ServerStatus.ts"
-import type { ControlPlane } from "../../../../src/contract/nodeApi/ControlPlane.ts"
+import type { ControlPlane } from "../../../../src/contract/nodeApi/ControlPlaneApi.ts"
 import {
   type Daemon,
   type DaemonError,

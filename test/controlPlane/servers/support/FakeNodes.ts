@@ -1,7 +1,7 @@
 import { Effect, Layer, PubSub, Result, Stream } from "effect"
 import { NotFound, Unavailable } from "../../../../src/contract/domain/errors.ts"
 import { NodeId } from "../../../../src/contract/domain/Id.ts"
-import { RegistrationRequired } from "../../../../src/contract/nodeApi/ControlPlane.ts"
+import { RegistrationRequired } from "../../../../src/contract/nodeApi/ControlPlaneApi.ts"
 import type { ReservationId } from "../../../../src/controlPlane/nodes/fleet/FleetNode.ts"
 import { LoadBalancer, type Placement } from "../../../../src/controlPlane/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../../../src/controlPlane/nodes/NodeRegistry.ts"

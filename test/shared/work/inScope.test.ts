@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
-import { during } from "../../../src/shared/work/during.ts"
+import { during } from "../../../src/shared/work/inScope.ts"
 
 const scene = Effect.sync(() => {
   const notes: Array<string> = []
