@@ -61,7 +61,6 @@ export const recordRequest = (
   const { route } = found
   const took = elapsedMillisOf(fiber.getRef(Clock.Clock)) - started
   const status = statusOf(request, response)
-  const client = clientOf(request)
   const { requests, duration } = seriesOf(method, route.path, status)
   requests.updateUnsafe(1, fiber.context)
   duration.updateUnsafe(took / 1000, fiber.context)
@@ -76,6 +75,7 @@ export const recordRequest = (
     isOfStranger(request)
   const level = quiet ? "Debug" : "Info"
   if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), level)) return Effect.void
+  const client = clientOf(request)
   return Effect.logWithLevel(level)("request").pipe(
     Effect.annotateLogs({
       method,
