@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto"
+import { hash } from "node:crypto"
 import { constants, createGzip, gzip } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Context, Effect, type Stream } from "effect"
@@ -18,7 +18,7 @@ export interface Versioned extends Version {
 type Headers = Readonly<Record<string, string>>
 
 /** Returns the weak `ETag` of a text, for which equal texts have an equal tag on every replica. */
-export const etagOf = (text: string): string => `W/"${createHash("sha1").update(text).digest("base64url")}"`
+export const etagOf = (text: string): string => `W/"${hash("sha1", text, "base64url")}"`
 
 /** Encodes a value as JSON, with its `ETag`. */
 export const versioned = (value: unknown, cursor: number): Versioned => {

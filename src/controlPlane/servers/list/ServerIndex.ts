@@ -8,7 +8,7 @@ import type { FiguresById, ServerRecord } from "../../../contract/domain/Server.
 import { during } from "../../../shared/work/inScope.ts"
 import { inSlices } from "../../../shared/work/slices.ts"
 import { BlueprintStore } from "../../blueprints/BlueprintStore.ts"
-import { etagOf, type Versioned } from "../../http/conditional.ts"
+import type { Versioned } from "../../http/conditional.ts"
 import { type JsonBody, JsonWriter } from "../../http/JsonWriter.ts"
 import { NodeRegistry } from "../../nodes/NodeRegistry.ts"
 import { Journal } from "../../store/journal/Journal.ts"
@@ -243,8 +243,8 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
       /** JSON of one summary of a server, if {@link lookUpWithin} finds it. */
       summary: (id: ServerId, include: Include, restriction: Restriction | undefined) => {
         const read = (): Versioned | undefined => {
-          const body = admitted(id, restriction) && table.summary(id, include)
-          return body === undefined ? undefined : { body, etag: etagOf(body), cursor: state.cursor }
+          const tagged = admitted(id, restriction) && table.tagged(id, include)
+          return tagged && { ...tagged, cursor: state.cursor }
         }
         return has(include, "definition") ? Effect.andThen(updated, lookTwice(read)) : lookTwice(read)
       },
