@@ -62,8 +62,8 @@ const takenOf = (socket: Socket): number => {
 /** Returns the memory of a body, unless it is small. */
 const memoryOf = (response: HttpServerResponse.HttpServerResponse) => {
   const { body } = response
-  if (body._tag === "Uint8Array" && body.body.length > SMALL)
-    return { holder: body.body, bytes: body.body.length }
+  if (body._tag === "Uint8Array" && body.contentLength > SMALL)
+    return { holder: body.body, bytes: body.contentLength }
   if (body._tag === "Stream") return { holder: response, bytes: STREAM_BYTES }
   return undefined
 }
@@ -117,14 +117,16 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
       state.acknowledged = acknowledged
     }
   }
-  /** Responses that may still be written to: streams have no end. */
-  const open = new Set<ServerResponse>()
+  /** Connections with a request: a stream has no end. A set of responses would leak, see `removeFrom`. */
+  const open = new Set<Socket>()
   const watchOpen = Effect.sync(() => {
-    for (const { socket } of open) if (socket !== null && socket.writableLength > 0) watch(socket)
+    for (const socket of open) if (socket.writableLength > 0) watch(socket)
   })
   server.on("request", ({ socket }, response: ServerResponse) => {
-    open.add(response)
-    response.once("close", () => open.delete(response))
+    if (!open.has(socket)) {
+      open.add(socket)
+      socket.once("close", () => open.delete(socket))
+    }
     response.once("prefinish", () => {
       if (socket.writableLength > 0) watch(socket)
     })
@@ -185,17 +187,23 @@ const makeLargeAnswers = (
         if (principal === undefined || bytes <= SMALL) return handler
         const key = principal.key_id
         return Effect.acquireUseRelease(
-          Effect.sync((): Maker => ({ bytes, state: "waiting", admit: () => {} })),
+          Effect.sync(() => {
+            const maker: Maker = { bytes, state: "waiting", admit: () => {} }
+            const account = accountOf(key)
+            account.waiting.push(maker)
+            admitNext(key, account)
+            return maker
+          }),
           (maker) =>
-            Effect.callback<void>((resume) => {
-              maker.admit = () => resume(Effect.void)
-              const account = accountOf(key)
-              account.waiting.push(maker)
-              admitNext(key, account)
-            }).pipe(
-              Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.die(tooManyUnread) }),
-              Effect.andThen(handler)
-            ),
+            maker.state === "admitted"
+              ? handler
+              : Effect.callback<void>((resume) => {
+                  maker.admit = () => resume(Effect.void)
+                  if (maker.state === "admitted") maker.admit()
+                }).pipe(
+                  Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.die(tooManyUnread) }),
+                  Effect.andThen(handler)
+                ),
           (maker) =>
             Effect.sync(() => {
               const account = accountOf(key)
