@@ -19,8 +19,8 @@ const SUMMARY_BYTES = 512
 const LIST_BYTES = 8 * 1024 * 1024
 /** Bytes of a short list, which does not wait for room: that would cost as much as the list. */
 const SHORT_BYTES = 128 * 1024
-/** Short lists in memory for callers that ask again while no server changes. */
-const RECENT = 32
+/** Bytes of the lists in memory for callers that ask again while no server changes: a list of 1,000 takes a tenth. */
+const RECENT_BYTES = 4 * 1024 * 1024
 
 /** Returns the tag of a list: the state of the servers and what else decides on the list. */
 const tagOf = (state: string, ...of: ReadonlyArray<unknown>) =>
@@ -47,7 +47,10 @@ export const makeLists = Effect.gen(function* () {
   const kept = yield* KeptServers
   const servers = yield* ServerManager
   const { making } = yield* LargeAnswers
-  const recent = new RecentMap<string, { readonly body: JsonBody; readonly next: string | undefined }>(RECENT)
+  const recent = new RecentMap<string, { readonly body: JsonBody; readonly next: string | undefined }>(
+    RECENT_BYTES,
+    (_, { body }) => body.length
+  )
 
   const bounded = Effect.fnUntraced(function* <A, E, R>(
     { limit }: ListRequest,
@@ -95,7 +98,7 @@ export const makeLists = Effect.gen(function* () {
       const page = yield* servers.select(asked)
       const body = yield* what === "ids" ? page.encodeIds : page.encode(what)
       const whole = { body, next: page.next }
-      if (body.length <= SHORT_BYTES) recent.set(etag, whole)
+      recent.set(etag, whole)
       return whole
     })
     return yield* unlessKnown({ etag, cursor }, (headers) => {
