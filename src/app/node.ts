@@ -7,14 +7,16 @@ import { Instances } from "../daemon/instances/Instances.ts"
 import { NodeDaemon } from "../daemon/NodeDaemon.ts"
 import { ServedDaemon } from "../daemon/ServedDaemon.ts"
 import { ControlPlaneClient, NodeToken } from "../daemon/uplink/ControlPlaneClient.ts"
-import type { NodeSettings } from "../shared/config/node.ts"
+import { loadNodeSettings, type NodeSettings } from "../shared/config/node.ts"
 import { StartError } from "../shared/config/StartError.ts"
 import { connectTimeoutClient } from "../shared/net/connectTimeoutClient.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
 import { isWildcard, listenUrl, plainHttp, withPassedSocket } from "./listening.ts"
+import { LoggingLayer } from "./logging.ts"
 import { certificates, hangups, reloadOnHangup } from "./reloading.ts"
 import { openDataDir, watchDataDisk } from "./storage.ts"
+import { TelemetryLayer } from "./telemetry.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
 
@@ -36,7 +38,7 @@ const sameAddress = (one: string, other: string) =>
   one === other || (URL.canParse(one) && URL.canParse(other) && new URL(one).href === new URL(other).href)
 
 /** Runs the daemon of a node until it is interrupted (spec 9). */
-export const runNode = Effect.fnUntraced(function* (given: NodeSettings) {
+const runNode = Effect.fnUntraced(function* (given: NodeSettings) {
   const settings = yield* withPassedSocket(given)
   const hungUp = yield* hangups
   const dataDir = yield* openDataDir(settings)
@@ -132,3 +134,20 @@ export const runNode = Effect.fnUntraced(function* (given: NodeSettings) {
   )
   return yield* Layer.launch(app).pipe(Effect.onInterrupt(() => log("the daemon has ended")))
 }, Effect.scoped)
+
+const cannotListen = ({ cause }: { readonly cause: unknown }) =>
+  Effect.fail(
+    new StartError({
+      message: `cannot listen (${cause instanceof Error ? cause.message : cause}): set MUSTER_NODE_PORT or MUSTER_NODE_HOST`
+    })
+  )
+
+/** The program of `muster node`. */
+export const node = Effect.gen(function* () {
+  const settings = yield* loadNodeSettings
+  yield* runNode(settings).pipe(
+    Effect.catchTag("ServeError", cannotListen),
+    Effect.provide(TelemetryLayer("muster-node", settings)),
+    Effect.provide(LoggingLayer(settings))
+  )
+})

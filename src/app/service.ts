@@ -19,16 +19,22 @@ import { WebhooksFile } from "../controlPlane/webhooks/WebhooksFile.ts"
 import { hostInfo } from "../daemon/host/hostInfo.ts"
 import { fileForm } from "../shared/config/Setting.ts"
 import { StartError } from "../shared/config/StartError.ts"
-import { type ServiceSettings, settings, settingViews } from "../shared/config/service.ts"
+import {
+  loadServiceSettings,
+  type ServiceSettings,
+  settings,
+  settingViews
+} from "../shared/config/service.ts"
 import { LIMITS, openFilesIn } from "../shared/observability/processFigures.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { EmbeddedHost, EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl, plainHttp, withPassedSocket } from "./listening.ts"
-import { RecentLog } from "./logging.ts"
+import { LoggingLayer, RecentLog } from "./logging.ts"
 import { certificates, hangups, reloadOnHangup } from "./reloading.ts"
 import { allSettings } from "./secretVariables.ts"
 import { ServiceHttp } from "./serviceHttp.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks, watchDataDisk } from "./storage.ts"
+import { TelemetryLayer } from "./telemetry.ts"
 import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
 
@@ -168,7 +174,7 @@ const warnings = Effect.fnUntraced(function* (settings: ServiceSettings) {
 })
 
 /** Runs the service until it is interrupted, with an embedded node unless the settings disable it. */
-export const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
+const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
   const settings = yield* withPassedSocket(given)
   const recent = yield* RecentLog
   yield* endOnSecondSignal
@@ -254,3 +260,13 @@ export const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
   )
   return yield* Layer.launch(app).pipe(Effect.onInterrupt(() => Effect.logInfo("the service has ended")))
 }, Effect.scoped)
+
+/** The program of `muster serve`. */
+export const service = Effect.gen(function* () {
+  const loaded = yield* loadServiceSettings
+  const { add } = yield* RecentLog
+  yield* runService(loaded).pipe(
+    Effect.provide(TelemetryLayer("muster", loaded)),
+    Effect.provide(LoggingLayer(loaded, add))
+  )
+}).pipe(Effect.provide(RecentLog.layer))

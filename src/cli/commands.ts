@@ -1,6 +1,7 @@
 /** The commands of `muster`. A command is loaded when the command line names it: the rest would slow its start. */
 import { Console, Effect } from "effect"
-import { Argument, Command, Completions } from "effect/cli"
+import { Argument, CliConfig, type CliError, CliOutput, Command, Completions, GlobalFlag } from "effect/cli"
+import { version } from "../app/version.ts"
 import { command } from "./shared/command.ts"
 
 const others = {
@@ -62,10 +63,52 @@ const isCommand = (word: string | undefined): word is keyof typeof commands =>
 const needed = (word: string | undefined) =>
   isCommand(word) ? [commands[word]] : word === "--version" ? [] : Object.values(commands)
 
+/** Prints a mistake in the command line in one line, without the whole help. */
+const UsageErrors = CliOutput.layerPresenter({
+  present: (event) =>
+    event._tag === "InvalidInvocation"
+      ? Console.error(
+          [
+            ...event.errors.map((error) => lineOf(error, event.commandPath)),
+            `See ${event.commandPath.join(" ")} --help.`
+          ].join("\n")
+        )
+      : CliOutput.defaultPresenter.present(event)
+})
+
+/** Returns what a mistake may have meant: flags, or the nearest command. */
+const meant = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>): ReadonlyArray<string> => {
+  if (error._tag === "UnexpectedArgument") return [path.join(" ")]
+  const suggestions = "suggestions" in error ? error.suggestions : []
+  if (error._tag !== "UnknownSubcommand") return suggestions
+  const nearest = suggestions.find((name) => name.startsWith(error.subcommand)) ?? suggestions[0]
+  return nearest === undefined ? [] : [[...path, nearest].join(" ")]
+}
+
+const lineOf = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>): string => {
+  const suggestions = meant(error, path)
+  const [first = ""] = error.message.split("\n")
+  const line = first
+    .replace(". Expected: Schema validation failed: ", "; ")
+    .replace(/\. Expected (a string representing a finite number|an integer)/, "; expected a whole number")
+    .replace(/\p{Cc}/gu, "")
+  return suggestions.length === 0 ? line : `${line}. Did you mean ${suggestions.join(" or ")}?`
+}
+
 export const musterCommand = (word: string | undefined) =>
   Effect.map(Effect.all(needed(word)), (subcommands) =>
     Command.make("muster").pipe(
       Command.withDescription("Control plane for game servers"),
       Command.withSubcommands(subcommands)
     )
+  )
+
+/** Runs the command line of this process, whose first word is given. */
+export const commandLine = (word: string | undefined) =>
+  musterCommand(word).pipe(
+    Effect.flatMap(Command.run({ version })),
+    Effect.provide([
+      UsageErrors,
+      CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.LogLevel] })
+    ])
   )

@@ -1,17 +1,6 @@
-import { Effect } from "effect"
-import { LoggingLayer } from "../app/logging.ts"
-import { runNode } from "../app/node.ts"
-import { TelemetryLayer } from "../app/telemetry.ts"
-import { loadNodeSettings, nodeSettings } from "../shared/config/node.ts"
-import { StartError } from "../shared/config/StartError.ts"
+import { node as daemon } from "../app/node.ts"
+import { nodeSettings } from "../shared/config/node.ts"
 import { command } from "./shared/command.ts"
-
-const cannotListen = ({ cause }: { readonly cause: unknown }) =>
-  Effect.fail(
-    new StartError({
-      message: `cannot listen (${cause instanceof Error ? cause.message : cause}): set MUSTER_NODE_PORT or MUSTER_NODE_HOST`
-    })
-  )
 
 /** `muster node`: runs the daemon of a host (spec 9). */
 export const node = command("node", {
@@ -26,11 +15,6 @@ export const node = command("node", {
   },
   input: {},
   *run() {
-    const settings = yield* loadNodeSettings
-    yield* runNode(settings).pipe(
-      Effect.catchTag("ServeError", cannotListen),
-      Effect.provide(TelemetryLayer("muster-node", settings)),
-      Effect.provide(LoggingLayer(settings))
-    )
+    yield* daemon
   }
 })

@@ -1,14 +1,12 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Cause, ConfigProvider, Effect, Exit, Layer, Runtime } from "effect"
-import { CliConfig, Command, GlobalFlag } from "effect/cli"
+import { Cause, ConfigProvider, Console, Effect, Exit, Layer, Runtime } from "effect"
 import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
-import { musterCommand } from "./commands.ts"
-import { explainFailure, UsageErrors } from "./shared/failures.ts"
+import { explainFailure } from "./shared/failures.ts"
 import { SafeConsole } from "./shared/terminal.ts"
 
-const word = process.argv[2]
+const [word, ...others] = process.argv.slice(2)
 
 const isService = word === "serve" || word === "node"
 
@@ -30,15 +28,26 @@ if (!isService) {
   }
 }
 
-musterCommand(word).pipe(
-  Effect.flatMap(Command.run({ version })),
+/** Services without flags, and the version, need no parser of commands, which would slow their start. */
+const program = Effect.gen(function* () {
+  switch (others.length > 0 ? undefined : word) {
+    case "serve":
+      return yield* (yield* Effect.promise(() => import("../app/service.ts"))).service
+    case "node":
+      return yield* (yield* Effect.promise(() => import("../app/node.ts"))).node
+    case "--version":
+      return yield* Console.log(`muster v${version}`)
+    default:
+      return yield* (yield* Effect.promise(() => import("./commands.ts"))).commandLine(word)
+  }
+})
+
+program.pipe(
   explainFailure,
   Effect.provide([
     NodeServices.layer,
-    UsageErrors,
     // A service writes its log in a form of its own.
     isService ? Layer.empty : SafeConsole,
-    CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.LogLevel] }),
     Layer.succeed(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: takeSecrets() }))
   ]),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })

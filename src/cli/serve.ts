@@ -1,9 +1,5 @@
-import { Effect } from "effect"
-import { Command } from "effect/cli"
-import { LoggingLayer, RecentLog } from "../app/logging.ts"
-import { runService } from "../app/service.ts"
-import { TelemetryLayer } from "../app/telemetry.ts"
-import { loadServiceSettings, settings } from "../shared/config/service.ts"
+import { service } from "../app/service.ts"
+import { settings } from "../shared/config/service.ts"
 import { command } from "./shared/command.ts"
 
 export const serve = command("serve", {
@@ -16,11 +12,6 @@ export const serve = command("serve", {
   },
   input: {},
   *run() {
-    const loaded = yield* loadServiceSettings
-    const { add } = yield* RecentLog
-    yield* runService(loaded).pipe(
-      Effect.provide(TelemetryLayer("muster", loaded)),
-      Effect.provide(LoggingLayer(loaded, add))
-    )
+    yield* service
   }
-}).pipe(Command.provide(RecentLog.layer))
+})

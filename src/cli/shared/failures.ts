@@ -1,6 +1,5 @@
 /** The failures of a command, for its user: one line on standard error, and the exit status. */
 import { Cause, Console, Data, Effect, Runtime } from "effect"
-import { type CliError, CliOutput } from "effect/cli"
 import { replaceHostile } from "../../contract/domain/NodeText.ts"
 
 /** The exit statuses of commands (spec 8). */
@@ -118,38 +117,6 @@ export const explainFailure = <A, E, R>(
     const isMistake = "errors" in value && Array.isArray(value.errors) && value.errors.length > 0
     return isMistake ? Effect.fail(new Explained({ status: exitStatus.usage })) : Effect.failCause(cause)
   })
-
-/** Prints a mistake in the command line in one line, without the whole help. */
-export const UsageErrors = CliOutput.layerPresenter({
-  present: (event) =>
-    event._tag === "InvalidInvocation"
-      ? Console.error(
-          [
-            ...event.errors.map((error) => lineOf(error, event.commandPath)),
-            `See ${event.commandPath.join(" ")} --help.`
-          ].join("\n")
-        )
-      : CliOutput.defaultPresenter.present(event)
-})
-
-/** Returns what a mistake may have meant: flags, or the nearest command. */
-const meant = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>): ReadonlyArray<string> => {
-  if (error._tag === "UnexpectedArgument") return [path.join(" ")]
-  const suggestions = "suggestions" in error ? error.suggestions : []
-  if (error._tag !== "UnknownSubcommand") return suggestions
-  const nearest = suggestions.find((name) => name.startsWith(error.subcommand)) ?? suggestions[0]
-  return nearest === undefined ? [] : [[...path, nearest].join(" ")]
-}
-
-const lineOf = (error: CliError.NonShowHelpErrors, path: ReadonlyArray<string>): string => {
-  const suggestions = meant(error, path)
-  const [first = ""] = error.message.split("\n")
-  const line = first
-    .replace(". Expected: Schema validation failed: ", "; ")
-    .replace(/\. Expected (a string representing a finite number|an integer)/, "; expected a whole number")
-    .replace(/\p{Cc}/gu, "")
-  return suggestions.length === 0 ? line : `${line}. Did you mean ${suggestions.join(" or ")}?`
-}
 
 /** Routes in messages of the service, whose hints are for callers of the API, with their commands. A power action depends on the words before the route. */
 const commands: Readonly<Record<string, string>> = {

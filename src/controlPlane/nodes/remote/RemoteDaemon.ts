@@ -37,7 +37,7 @@ export interface RemoteDaemonOptions extends ClientTls {
   readonly onAnswered?: Effect.Effect<void>
   /** Runs after a call without an answer, or if the daemon refuses the token of its last registration. */
   readonly onUnreachable?: Effect.Effect<void>
-  readonly client: DaemonCalls
+  readonly client: Effect.Effect<DaemonCalls>
   /** The networks of the node for its consoles, which have connections of their own. */
   readonly networks?: NodeNetworks
   readonly breaker: CircuitBreaker.CircuitBreaker
@@ -63,8 +63,7 @@ const CurrentTarget = Context.Reference<RemoteTarget>("muster/nodes/CurrentTarge
   defaultValue: () => ({ url: "", token: "" })
 })
 
-/** The client of all daemons, whose calls go to {@link CurrentTarget}. */
-export const makeDaemonCalls = Effect.map(
+const daemonCalls = Effect.map(
   HttpApiClient.make(DaemonApi, {
     transformClient: HttpClient.mapRequestEffect(
       Effect.fnUntraced(function* (request) {
@@ -77,7 +76,12 @@ export const makeDaemonCalls = Effect.map(
   }),
   ({ daemon, nodeBackups, nodeFiles, nodeUploads }) => ({ ...daemon, nodeBackups, nodeFiles, nodeUploads })
 )
-export type DaemonCalls = Effect.Success<typeof makeDaemonCalls>
+export type DaemonCalls = Effect.Success<typeof daemonCalls>
+
+/** The client of all daemons, whose calls go to {@link CurrentTarget}. The first call makes it: many services have none. */
+export const makeDaemonCalls = Effect.flatMap(HttpClient.HttpClient, (client) =>
+  Effect.cached(Effect.provideService(daemonCalls, HttpClient.HttpClient, client))
+)
 
 type Use<A> = (client: DaemonCalls) => Effect.Effect<A, CallFailure>
 
@@ -114,7 +118,7 @@ const makeCalling = (options: RemoteDaemonOptions) => {
   const awaited = Effect.suspend(() => (target() === undefined ? expected : Effect.void))
 
   const send = <A>(to: RemoteTarget, use: Use<A>, largest: number) =>
-    undecodableFails(use(client)).pipe(
+    undecodableFails(Effect.flatMap(client, use)).pipe(
       Effect.provideService(CurrentTarget, to),
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(largest)),
       Effect.mapError((failure) => toDaemonError(node_id, failure)),
