@@ -1,7 +1,7 @@
 /** `muster backups`: backups of the files of servers. Read first: `shared/backup.ts`. */
 import { Console, Effect, Option } from "effect"
 import { Argument, Command } from "effect/cli"
-import { type BackupRequest, BackupState } from "../../contract/domain/Backup.ts"
+import { BackupKind, type BackupRequest, BackupState } from "../../contract/domain/Backup.ts"
 import type { Operation } from "../../contract/domain/Operation.ts"
 import { QuiesceMode } from "../../contract/domain/Quiesce.ts"
 import type { Server } from "../../contract/domain/Server.ts"
@@ -62,6 +62,7 @@ export const create = command("create", {
     'muster backups create lobby --name "before the event" --pin': "Kept until a caller deletes it",
     "muster backups create lobby --expires 7d": "Deleted after a week",
     "muster backups create lobby --quiesce stop": "Stop the server for the copy",
+    "muster backups create lobby --kind written": "Only what it has written over its base",
     "muster backups create k7f --background -o id": "Print the id, and do not wait",
     "muster backups create --selector label=team=a --target offsite": "All servers of a team"
   },
@@ -76,6 +77,11 @@ export const create = command("create", {
     label: labelFlag,
     pin: switchFlag("pin", "Do not delete the backup when it expires"),
     expires: secondsFlag("expires", "Delete the backup after this time: 12h, 7d", "365d"),
+    kind: choiceFlag(
+      "kind",
+      BackupKind.literals,
+      "written: only what the server has written over its base, which the target stores once. full: all files, the default"
+    ),
     quiesce: choiceFlag(
       "quiesce",
       QuiesceMode.literals,
@@ -84,9 +90,9 @@ export const create = command("create", {
     background: switchFlag("background", "End once the work has begun, without waiting for it"),
     ...outputFlags
   },
-  *run({ background, expires, label, name, pin, quiesce, selector, server, target, ...flags }) {
+  *run({ background, expires, kind, label, name, pin, quiesce, selector, server, target, ...flags }) {
     const payload = {
-      ...given({ name, target, expires_in: expires, quiesce }),
+      ...given({ name, target, kind, expires_in: expires, quiesce }),
       ...(label.length === 0 ? {} : { labels: yield* labelsOf(label) }),
       ...(pin ? { pinned: true } : {})
     }

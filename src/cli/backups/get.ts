@@ -31,7 +31,8 @@ const checked = <E, R>(backup: Backup, bytes: Stream.Stream<Uint8Array, E, R>) =
     const hash = createHash("sha256")
     const end = Effect.suspend(() => {
       const digest = hash.digest("hex")
-      return digest === backup.sha256 ? Effect.void : otherBytes(backup, digest)
+      // The archive of the kind `written` is made with its base while it is sent.
+      return digest === backup.sha256 || backup.kind === "written" ? Effect.void : otherBytes(backup, digest)
     })
     return Stream.concat(
       Stream.tap(bytes, (chunk) => Effect.sync(() => void hash.update(chunk))),
@@ -94,7 +95,10 @@ export const get = command("get", {
     const target = within(folder, name)
     yield* withProgress(
       Effect.fnUntraced(function* (progress) {
-        progress.begin(name.toString(), path === undefined ? backup.stored_bytes : undefined)
+        progress.begin(
+          name.toString(),
+          path === undefined && backup.kind === "full" ? backup.stored_bytes : undefined
+        )
         const place = { id: `backup ${backup.id}`, path: path ?? "archive" }
         const noted = yield* noteOf("get", place, target, progress.say)
         const note = path === undefined && (backup.stored_bytes ?? 0) < LARGE ? undefined : noted

@@ -37,6 +37,8 @@ export const listing: Listing<Backup> = {
     consistency: ({ consistency }) => consistency ?? "",
     kept: ({ expires_at, pinned }) =>
       pinned ? "pinned" : expires_at === undefined ? "" : `until ${expires_at}`,
+    kind: wide(({ kind }) => kind ?? ""),
+    base: wide(({ base }) => (base === undefined ? "" : `${base.software} ${base.version}`)),
     "server id": wide(({ server_id }) => server_id),
     blueprint: wide(({ blueprint_id }) => blueprint_id),
     labels: wide(({ labels }) =>

@@ -20,7 +20,19 @@ export type BackupState = typeof BackupState.Type
 export const Consistency = Schema.Literals(["stopped", "quiesced", "paused", "crash"])
 export type Consistency = typeof Consistency.Type
 
+/** `written`: what the server has written over its base. `full`: all of its files (spec 12.12). */
+export const BackupKind = Schema.Literals(["written", "full"])
+export type BackupKind = typeof BackupKind.Type
+
 const Sha256 = Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "SHA-256 in hex" }))
+
+/** The base of a backup, which its target stores once. */
+export const BackupBase = Schema.Struct({
+  software: Schema.String,
+  version: Schema.String,
+  /** SHA-256 of the entries of the base, in hex. */
+  digest: Sha256
+}).annotate({ identifier: "BackupBase" })
 
 /** The figures of the archive of a finished backup. */
 export const PackedFigures = Schema.Struct({
@@ -32,6 +44,10 @@ export const PackedFigures = Schema.Struct({
   stored_bytes: NodeCount,
   /** SHA-256 of the archive, in hex. */
   sha256: Sha256,
+  /** Default `full`. */
+  kind: Schema.optionalKey(BackupKind),
+  /** The base of the kind `written`: SHA-256 of its entries, in hex. */
+  base: Schema.optionalKey(BackupBase),
   consistency: Consistency,
   /** Milliseconds for which the server held still for the backup (spec 12.10). */
   quiesced_ms: Schema.optionalKey(NodeCount)
@@ -67,7 +83,6 @@ export const Backup = Schema.Struct({
   name: Schema.optionalKey(Schema.String),
   labels: Labels,
   state: BackupState,
-  kind: Schema.Literal("full"),
   /** The id of the target that stores it (spec 12.6). */
   target: BackupTargetId,
   /** The node that made it, and that stores it if the target is `node`. */
@@ -164,7 +179,7 @@ export const shownBackup = (record: BackupRecord): Backup => {
     ...same,
     ...(server_name === null ? {} : { server_name }),
     ...(name === null ? {} : { name }),
-    kind: "full",
+    ...(figures === null ? {} : { kind: "full" as const }),
     ...shown,
     ...(expires_at === null ? {} : { expires_at }),
     ...(finished_at === null ? {} : { finished_at }),
@@ -179,6 +194,12 @@ const BackupName = PrintableText(128)
 export const BackupRequest = Schema.Struct({
   name: optionalInput(BackupName),
   target: optionalInput(BackupTargetId),
+  kind: optionalInput(
+    BackupKind.annotate({
+      description:
+        "`written`: only what the server has written over its base, which the target stores once. `full`: all files. Default `full`."
+    })
+  ),
   labels: optionalInput(Labels),
   pinned: optionalInput(Schema.Boolean),
   expires_in: optionalInput(ExpiresIn),
@@ -223,6 +244,8 @@ export const CreateTask = Schema.Struct({
   server: BackedUpServer,
   /** Patterns of paths that are left out (spec 12.8). */
   exclude: Schema.optionalKey(Schema.Array(Schema.String)),
+  /** What is packed; default: as the node stores the files of the server. */
+  contents: Schema.optionalKey(BackupKind),
   /** How the server holds still, unless it runs on (spec 12.10). */
   quiesce: Schema.optionalKey(Quiesce)
 })
@@ -264,7 +287,9 @@ export type RestoreWork = typeof RestoreWork.Type
 export const ArchiveFigures = Schema.Struct({
   bytes: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)),
   sha256: Sha256,
-  manifest_sha256: Sha256
+  manifest_sha256: Sha256,
+  /** Set if a download is made of the archive and its base, so that it has another SHA-256. */
+  kind: Schema.optionalKey(Schema.Literal("written"))
 })
 export type ArchiveFigures = typeof ArchiveFigures.Type
 
@@ -272,7 +297,8 @@ export type ArchiveFigures = typeof ArchiveFigures.Type
 export const archiveOf = ({ figures }: Pick<BackupRecord, "figures">): ArchiveFigures => ({
   bytes: figures?.stored_bytes ?? 0,
   sha256: figures?.sha256 ?? "",
-  manifest_sha256: figures?.manifest_sha256 ?? ""
+  manifest_sha256: figures?.manifest_sha256 ?? "",
+  ...(figures?.kind === "written" ? { kind: figures.kind } : {})
 })
 
 /** The task of an operation on a backup, on the node that has or makes it. */

@@ -119,6 +119,7 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
         bytes: Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)),
         sha256: Schema.String,
         manifest_sha256: Schema.String,
+        kind: Schema.optionalKey(Schema.Literal("written")),
         part: Schema.optionalKey(Schema.fromJsonString(RestoredPart))
       },
       payload: bytes,

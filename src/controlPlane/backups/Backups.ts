@@ -184,6 +184,7 @@ export const makeNewBackup = Effect.gen(function* () {
       backup_id,
       server: { server_name: name, blueprint_id, labels, overrides },
       ...(rule.exclude === undefined ? {} : { exclude: rule.exclude }),
+      ...(request.kind === undefined ? {} : { contents: request.kind }),
       ...(quiesce === undefined ? {} : { quiesce })
     }
     /** Inserts the backup with the operation that makes it. @error LimitReached the server has too many */

@@ -13,7 +13,7 @@ import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import { modeText, nameOf, timeOfFile } from "../../contract/domain/Files.ts"
 import type { LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
 import { failsLate } from "../files/content.ts"
-import { respondWithBytes } from "../files/ranges.ts"
+import { type ByteRange, respondWithBytes, respondWithMade } from "../files/ranges.ts"
 import type { Backups } from "./Backups.ts"
 
 const noSuchPath = (path: string) =>
@@ -89,13 +89,16 @@ export const makeContents = (backups: Backups["Service"]) => {
     ) {
       yield* request.method === "HEAD" ? withoutAudit : describeAudit({ id })
       const record = yield* backups.finished(id)
-      const { bytes: size, sha256 } = archiveOf(record)
+      const { bytes: size, kind, sha256 } = archiveOf(record)
       const name = `${record.server_id}-${record.id}.tar.zst`
-      return yield* respondWithBytes(request, { etag: `"${sha256}"`, name, size }, (range, isWhole) =>
+      const read = (range?: ByteRange) =>
         Effect.map(
-          backups.readOn(record, (node, stored) => node.archive(stored, isWhole ? undefined : range)),
+          backups.readOn(record, (node, stored) => node.archive(stored, range)),
           failsLate({ backup_id: record.id, server_id: record.server_id })
         )
+      if (kind === "written") return yield* respondWithMade(request, name, read())
+      return yield* respondWithBytes(request, { etag: `"${sha256}"`, name, size }, (range, isWhole) =>
+        read(isWhole ? undefined : range)
       )
     })
   }

@@ -80,6 +80,10 @@ export const tarHeader = (entry: ArchiveEntry): Buffer => {
 
 export const TAR_END = Buffer.alloc(2 * BLOCK)
 
+/** Returns a line of the index of a backup without when and where its entry was packed. */
+export const identityOf = (line: string): string =>
+  line.replace(/,"mtime":\d+/, "").replace(/,"at":\d+\}$/, "}")
+
 /** The state of an entry of a zip archive once its contents were written. */
 export interface ZipRecord {
   readonly header: Buffer

@@ -1,45 +1,21 @@
 /** The entries of a backup, and single files of it, without its whole archive (spec 12.9). */
 import { createHash } from "node:crypto"
-import { Cause, Effect, Option, Schema, Stream } from "effect"
-import { PackedEntry } from "../../contract/domain/Backup.ts"
+import { Cause, Effect, Option, Stream } from "effect"
+import type { PackedEntry } from "../../contract/domain/Backup.ts"
 import { nameBytes, nameOf } from "../../contract/domain/Files.ts"
 import type { ContentsOfBackup, LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
 import type { ArchiveError } from "../archives/member.ts"
 import { decompressed } from "../archives/source.ts"
-import type { Manifest } from "./manifest.ts"
-import { between, differs, endChecked, readParts, seekParts, until } from "./parts.ts"
+import { entryOf } from "../packed/lines.ts"
+import { between, differs, endChecked, until } from "../packed/pieces.ts"
+import { linesIn, type Manifest, placesIn } from "./manifest.ts"
+import { seekParts } from "./parts.ts"
 import type { BackupTarget } from "./target.ts"
 
-/** A path of 4,094 bytes, each as an escape of JSON, and as the target of a link. */
-const LONGEST_LINE = 128 * 1024
-const NEWLINE = 0x0a
 /** Entries in memory beside those of the page, before they are sorted. */
 const SLACK = 2000
 
 type Bytes = Stream.Stream<Uint8Array, ArchiveError>
-
-/** Returns the lines of an index, some at a time. */
-export const linesOf = (index: Bytes): Stream.Stream<ReadonlyArray<string>, ArchiveError> =>
-  Stream.suspend(() => {
-    let rest: Buffer = Buffer.alloc(0)
-    return Stream.mapEffect(decompressed("tar.zst", index), (chunk) => {
-      const bytes = rest.length === 0 ? Buffer.from(chunk) : Buffer.concat([rest, chunk])
-      const end = bytes.lastIndexOf(NEWLINE)
-      rest = bytes.subarray(end + 1)
-      if (rest.length > LONGEST_LINE)
-        return Effect.fail(differs("the index of the backup", "a line is too long"))
-      return Effect.succeed(end < 1 ? [] : bytes.toString("utf8", 0, end).split("\n"))
-    })
-  })
-
-const decode = Schema.decodeUnknownOption(Schema.fromJsonString(PackedEntry))
-
-/** Reads a line of an index. */
-export const entryOf = (line: string) =>
-  Option.match(decode(line), {
-    onNone: () => Effect.fail(differs("the index of the backup", "a line cannot be read")),
-    onSome: Effect.succeed
-  })
 
 /** Returns the name of an entry with one character for each byte: texts have the order of bytes. */
 const keyOf = ({ path }: PackedEntry) => Buffer.from(nameBytes(nameOf(path))).toString("latin1")
@@ -69,7 +45,7 @@ const makePage = (after: string | undefined, most: number) => {
 /** Returns the entry at a path, and a page of what a folder has. It reads the whole index, and so compares its digests. */
 export const lookInto = Effect.fnUntraced(function* (
   target: BackupTarget,
-  { index }: Pick<Manifest, "index">,
+  manifest: Pick<Manifest, "base" | "index">,
   { after, limit, path }: LookInto
 ): Effect.fn.Return<LookedAt, ArchiveError> {
   // Each line begins with its path, and JSON does not escape slashes.
@@ -88,7 +64,7 @@ export const lookInto = Effect.fnUntraced(function* (
       else if (limit > 0 && line.startsWith(below) && isChild(line)) page.add(yield* entryOf(line))
     }
   })
-  yield* Stream.runForEach(linesOf(readParts(target, index)), use)
+  yield* Stream.runForEach(linesIn(target, manifest), use)
   const found = page.entries
   const entries = found.slice(0, limit)
   const last = found.length > limit ? entries.at(-1) : undefined
@@ -115,9 +91,10 @@ const begun = Effect.fnUntraced(function* (bytes: Bytes) {
  */
 export const contentsOf = (
   target: BackupTarget,
-  { frames, id, parts }: Pick<Manifest, "frames" | "id" | "parts">,
+  manifest: Manifest,
   { at, end, sha256, size, start }: ContentsOfBackup
 ) => {
+  const { frames, parts } = placesIn(manifest)
   const frame = frames.findLast((one) => one.at <= at) ?? { at: 0, stored: 0 }
   const bytes = Stream.suspend(() => {
     const hash = createHash("sha256")
@@ -132,7 +109,7 @@ export const contentsOf = (
     const check = Effect.suspend(() =>
       read === size && hash.digest("hex") === sha256
         ? Effect.void
-        : Effect.fail(differs(`a file of backup ${id}`, "its SHA-256 is another"))
+        : Effect.fail(differs(`a file of backup ${manifest.id}`, "its SHA-256 is another"))
     )
     return endChecked(between(whole, start, end + 1), check)
   })

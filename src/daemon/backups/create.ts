@@ -11,13 +11,17 @@ import { makeSite } from "../access/scenes.ts"
 import { io } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
+import { belowOf, checkBase, makeBases } from "./bases.ts"
 import { readManifest, writeManifest } from "./manifest.ts"
 import { packServer } from "./pack.ts"
+import type { Part } from "./parts.ts"
 import { whileQuiet } from "./quiet.ts"
 import type { BackupTarget } from "./target.ts"
 
 /** Reports bytes: those that are done, and all if they are known. */
 export type OnBytes = (done: number, total?: number) => void
+
+const sumOf = (parts: ReadonlyArray<Part>) => parts.reduce((sum, { bytes }) => sum + bytes, 0)
 
 export const explained = <A, E extends AccessError, R>(use: Effect.Effect<A, E, R>) =>
   Effect.mapError(use, toFileError("/"))
@@ -31,11 +35,12 @@ const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], 
 })
 
 /** Makes backups of servers. @param rate bytes a second that are read; 0: no limit */
-export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
-  Effect.fnUntraced(function* (
+export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
+  const storeBase = makeBases(rate)
+  return Effect.fnUntraced(function* (
     target: BackupTarget,
     instance: Instance,
-    { backup_id, exclude = [], quiesce, server }: CreateTask,
+    { backup_id, contents = "full", exclude = [], quiesce, server }: CreateTask,
     operation_id: string,
     onBytes: OnBytes
   ): Effect.fn.Return<BackupFigures, FileError> {
@@ -49,12 +54,23 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
     yield* explained(target.remove(backup_id))
     const created_at = yield* nowText
     const { spec } = instance.file.get()
-    const pack = Effect.gen(function* () {
+    /** Stores the base before the server is held still. */
+    const prepare = Effect.gen(function* () {
+      const below = yield* belowOf(yield* makeSite(files, instance, {}), contents)
+      if (below === undefined) return { below }
+      const onRead = quiesce === undefined ? onBytes : () => {}
+      return { below, base: yield* storeBase(target, below.base, onRead) }
+    })
+    const pack = Effect.fnUntraced(function* ({ base, below }: Effect.Success<typeof prepare>) {
       onBytes(0)
       const site = yield* makeSite(files, instance, {})
       const most = yield* mostBytes(files, site)
-      return yield* packServer(site, target, { id: backup_id, exclude, most, onBytes, rate })
+      const after = base && { tar: base.bytes, bytes: sumOf(base.parts) }
+      const prefix = `${backup_id}/`
+      const packed = yield* packServer(site, target, { prefix, after, below, exclude, most, onBytes, rate })
+      return { ...packed, base }
     })
+    const work = Effect.flatMap(prepare, (made) => whileQuiet(instance, quiesce, pack(made)))
     const name = `operation ${operation_id} (backup.create)`
     const claim = (by: string | undefined) =>
       Effect.sync(() => {
@@ -67,22 +83,27 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
     const { packed, ...held } = yield* explained(
       Effect.acquireUseRelease(
         claim(name),
-        () => instance.accesses.run(() => whyClosed(instance), whileQuiet(instance, quiesce, pack)),
+        () => instance.accesses.run(() => whyClosed(instance), work),
         () => Effect.andThen(claim(undefined), release)
       )
     )
-    const { archive, counts, frames, index } = packed
+    const { archive, base, counts, frames, index } = packed
+    const { software, version } = spec.definition
+    const kind = base === undefined ? ("full" as const) : ("written" as const)
     const figures: PackedFigures = {
       ...counts,
       stored_bytes: archive.bytes,
       sha256: archive.sha256,
+      kind,
+      ...(base === undefined ? {} : { base: { software, version, digest: base.digest } }),
       ...held
     }
     const manifest = {
       format: 1 as const,
       id: backup_id,
       server_id: spec.id,
-      kind: "full" as const,
+      kind,
+      ...(base === undefined ? {} : { base }),
       created_at,
       finished_at: yield* nowText,
       figures,
@@ -92,5 +113,8 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) =>
       spec,
       server
     }
-    return { ...figures, manifest_sha256: yield* explained(writeManifest(target, manifest)) }
+    const manifest_sha256 = yield* explained(writeManifest(target, manifest))
+    if (base !== undefined) yield* explained(checkBase(target, base))
+    return { ...figures, manifest_sha256 }
   })
+}

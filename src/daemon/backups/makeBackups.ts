@@ -19,6 +19,7 @@ import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { explained, makeCreate, type OnBytes } from "./create.ts"
+import { tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
 import { cancelRestore, makeRestore } from "./restore.ts"
 import { ABANDONED, makeStored } from "./stored.ts"
@@ -81,7 +82,10 @@ const makeWork = Effect.fnUntraced(function* (
   const stored = (
     target: BackupTarget,
     { archive, backup_id }: Extract<BackupTask, { readonly kind: "restore" }>
-  ) => Effect.map(manifestOf(target, backup_id, archive), ({ parts }) => readParts(target, parts))
+  ) =>
+    Effect.map(manifestOf(target, backup_id, archive), (manifest) =>
+      manifest.kind === "written" ? tarOf(target, manifest) : readParts(target, manifest.parts)
+    )
 
   const verify = Effect.fnUntraced(function* (
     target: BackupTarget,
@@ -89,9 +93,10 @@ const makeWork = Effect.fnUntraced(function* (
     onBytes: OnBytes
   ) {
     const manifest = yield* manifestOf(target, backup_id, archive)
-    const { figures, index, manifest_sha256, parts } = manifest
-    const total = [...parts, ...index].reduce((sum, { bytes }) => sum + bytes, 0)
-    const all = Stream.concat(readArchive(target, manifest, archive.sha256), readParts(target, index))
+    const { base, figures, index, manifest_sha256, parts } = manifest
+    const others = [...index, ...(base?.parts ?? []), ...(base?.index ?? [])]
+    const total = [...parts, ...others].reduce((sum, { bytes }) => sum + bytes, 0)
+    const all = Stream.concat(readArchive(target, manifest, archive.sha256), readParts(target, others))
     let done = 0
     onBytes(0, total)
     yield* explained(

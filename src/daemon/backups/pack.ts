@@ -9,11 +9,11 @@ import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { AccessError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { IoError, toIoError } from "../disk/fsio.ts"
+import type { Walk } from "../packed/walk.ts"
 import { Chunks, FRAME } from "./chunks.ts"
 import type { Frame } from "./manifest.ts"
 import { partsWriter, type StoredParts } from "./parts.ts"
 import type { BackupTarget } from "./target.ts"
-import type { Walk } from "./walk.ts"
 
 export interface Counts {
   readonly files: number
@@ -26,6 +26,10 @@ interface Packed {
   readonly frames: ReadonlyArray<Frame>
   readonly index: StoredParts
   readonly counts: Counts
+  /** Bytes of the tar. */
+  readonly bytes: number
+  /** The digest of the entries, wherever and whenever they were made. */
+  readonly identity: string
 }
 
 /** What the thread has to know. */
@@ -33,6 +37,10 @@ export interface PackJob extends Walk {
   /** Bytes of contents for which a restore has room. */
   readonly most: number
   readonly chunks: Chunks["shared"]
+  /** Bytes of the tar of the base, which come before those of this one. */
+  readonly from: number
+  /** Whether nothing is compressed and sent, because only the identity is wanted. */
+  readonly isOnlyHashed: boolean
 }
 
 /** What the thread sends. `done`: the bytes of contents that it has read. */
@@ -43,7 +51,7 @@ export type PackMessage =
       readonly length: number
       readonly done: number
     }
-  | { readonly to: "end"; readonly counts: Counts }
+  | ({ readonly to: "end" } & Pick<Packed, "bytes" | "counts" | "identity">)
   | { readonly to: "end"; readonly io: Pick<IoError, "code" | "message"> }
   | { readonly to: "end"; readonly refused: Pick<FileRefused, "detail" | "hint" | "status"> }
 
@@ -52,12 +60,18 @@ const workerFile = new URL(
   import.meta.url
 )
 
-interface PackOptions extends Pick<PackJob, "exclude" | "most"> {
-  readonly id: string
+interface PackOptions extends Omit<PackJob, "chunks" | "from" | "isOnlyHashed"> {
+  /** The beginning of the keys of the objects. Default: nothing is stored. */
+  readonly prefix?: string
+  /** Bytes of the archive and of the tar of the base. */
+  readonly after?: { readonly bytes: number; readonly tar: number } | undefined
   readonly onBytes: (bytes: number) => void
   /** Bytes of contents a second; 0: no limit. */
   readonly rate: number
 }
+
+/** Files of a backup that is stored elsewhere, or of none. */
+const nowhere: StoredParts = { parts: [], bytes: 0, sha256: "" }
 
 /** Frames of which the manifest has the place of one: a file of a backup is read from the one before it. */
 const NOTED_FRAMES = 8
@@ -102,27 +116,18 @@ const startWorker = (workerData: PackJob, chunks: Chunks, messages: Messages) =>
       )
   )
 
-/** Packs the files of a server as the objects of a backup, without its manifest. */
-export const packServer = Effect.fnUntraced(function* (
-  site: Site,
+/** Packs files as the objects of a backup, without its manifest. */
+export const packFolder = Effect.fnUntraced(function* (
   target: BackupTarget,
-  { id, onBytes, rate, ...options }: PackOptions
+  { after = { bytes: 0, tar: 0 }, onBytes, prefix, rate, ...walk }: PackOptions
 ): Effect.fn.Return<Packed, AccessError, Scope.Scope> {
-  const writers = {
-    archive: yield* partsWriter(target, `${id}/part`),
-    index: yield* partsWriter(target, `${id}/index`)
-  }
-  const { handle } = yield* site.root(yield* site.place("/"))
+  const writerOf = (name: string) =>
+    prefix === undefined ? Effect.succeed(undefined) : partsWriter(target, `${prefix}${name}`)
+  const writers = { archive: yield* writerOf("part"), index: yield* writerOf("index") }
   const chunks = new Chunks()
   const messages = yield* Queue.unbounded<PackMessage, IoError>()
   yield* startWorker(
-    {
-      ...options,
-      fd: handle.fd,
-      shared: site.sharedTargets,
-      own: site.layout.written.map(({ target }) => `/${target.join("/")}`),
-      chunks: chunks.shared
-    },
+    { ...walk, from: after.tar, isOnlyHashed: prefix === undefined, chunks: chunks.shared },
     chunks,
     messages
   )
@@ -134,24 +139,43 @@ export const packServer = Effect.fnUntraced(function* (
     const message = yield* Queue.take(messages)
     if ("io" in message) return yield* new IoError(message.io)
     if ("refused" in message) return yield* new FileRefused(message.refused)
-    if ("counts" in message)
+    if ("counts" in message) {
+      const { to: _, ...packed } = message
       return {
-        archive: yield* writers.archive.end,
+        ...packed,
+        archive: writers.archive === undefined ? nowhere : yield* writers.archive.end,
         frames,
-        index: yield* writers.index.end,
-        counts: message.counts
+        index: writers.index === undefined ? nowhere : yield* writers.index.end
       }
+    }
     const { chunk, done, length, to } = message
     if (to === "archive") {
-      if (made % NOTED_FRAMES === 0) frames.push({ at: made * FRAME, stored })
+      if (made % NOTED_FRAMES === 0)
+        frames.push({ at: after.tar + made * FRAME, stored: after.bytes + stored })
       made += 1
       stored += length
     }
-    yield* writers[to].write(chunks.bytesOf(chunk, length))
+    const writer = writers[to]
+    if (writer !== undefined) yield* writer.write(chunks.bytesOf(chunk, length))
     onBytes(done)
     // The thread waits for a free chunk, and reads nothing meanwhile.
     yield* pace(done - read)
     read = done
     chunks.free(chunk)
   }
+}, Effect.scoped)
+
+/** Packs the files of a server. @param below the base, if only what differs from it is packed */
+export const packServer = Effect.fnUntraced(function* (
+  site: Site,
+  target: BackupTarget,
+  options: Omit<PackOptions, "fd" | "own" | "shared">
+) {
+  const { handle } = yield* site.root(yield* site.place("/"))
+  return yield* packFolder(target, {
+    ...options,
+    fd: handle.fd,
+    shared: site.sharedTargets,
+    own: site.layout.written.map(({ target: parts }) => `/${parts.join("/")}`)
+  })
 }, Effect.scoped)

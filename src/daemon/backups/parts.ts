@@ -1,7 +1,8 @@
 /** A stream of bytes in parts of a bounded size, each with its digest: how a target stores what has any length. */
 import { createHash, type Hash } from "node:crypto"
 import { Effect, Exit, Fiber, Schema, Scope, Stream } from "effect"
-import { IoError } from "../disk/fsio.ts"
+import type { IoError } from "../disk/fsio.ts"
+import { between, differs, endChecked } from "../packed/pieces.ts"
 import type { BackupTarget, ObjectWriter } from "./target.ts"
 
 export const Part = Schema.Struct({ key: Schema.String, bytes: Schema.Int, sha256: Schema.String })
@@ -74,61 +75,6 @@ export const partsWriter = Effect.fnUntraced(function* (
     })
   }
 })
-
-export const differs = (key: string, why: string) =>
-  new IoError({ code: "DAMAGED", message: `${key} is damaged: ${why}` })
-
-/** Passes on a stream, and runs a check at its end. The last bytes wait for it: nobody takes a damaged stream for a whole one. */
-export const endChecked = <E, E2>(
-  stream: Stream.Stream<Uint8Array, E>,
-  check: Effect.Effect<void, E2>
-): Stream.Stream<Uint8Array, E | E2> =>
-  Stream.suspend(() => {
-    let last: Uint8Array | undefined
-    const before = Stream.map(stream, (chunk) => {
-      const held = last
-      last = chunk
-      return held
-    })
-    const rest = Effect.map(check, () => (last === undefined ? Stream.empty : Stream.make(last)))
-    return Stream.concat(
-      Stream.filter(before, (chunk) => chunk !== undefined),
-      Stream.unwrap(rest)
-    )
-  })
-
-/** Returns the bytes of a stream from `start` to before `end`, and reads all others, too. */
-export const between = <E>(
-  stream: Stream.Stream<Uint8Array, E>,
-  start: number,
-  end: number
-): Stream.Stream<Uint8Array, E> =>
-  Stream.suspend(() => {
-    let at = 0
-    return Stream.filter(
-      Stream.map(stream, (chunk) => {
-        const piece = chunk.subarray(Math.max(0, start - at), Math.max(0, end - at))
-        at += chunk.length
-        return piece
-      }),
-      ({ length }) => length > 0
-    )
-  })
-
-/** As {@link between}, and reads nothing after `end`. */
-export const until = <E>(
-  stream: Stream.Stream<Uint8Array, E>,
-  start: number,
-  end: number
-): Stream.Stream<Uint8Array, E> =>
-  Stream.suspend(() => {
-    let at = 0
-    const read = Stream.takeUntil(stream, ({ length }) => {
-      at += length
-      return at >= end
-    })
-    return between(read, start, end)
-  })
 
 /** Reads an object of a backup from a byte on. */
 const readObject = (target: BackupTarget, key: string, start = 0) =>

@@ -25,7 +25,7 @@ const LARGEST_LIST = ByteSize.mebibytes(4)
 const MOST_PAGES = 10_000
 
 /** Keys of objects of backups, below the prefix: of other objects in a bucket, none is read or removed. */
-const objectPattern = /^([a-z][a-z0-9]{11})\/[a-z0-9.-]{1,32}$/
+const objectPattern = /^([a-z][a-z0-9]{11}|base-[0-9a-f]{64})\/[a-z0-9.-]{1,32}$/
 
 class S3Failure extends Data.TaggedError("S3Failure")<{
   /** 0: no response. */

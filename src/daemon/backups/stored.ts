@@ -4,11 +4,12 @@ import type { ContentsOfBackup, LookInto, StoredBackup } from "../../contract/no
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, toFileError } from "../access/refused.ts"
 import type { IoError } from "../disk/fsio.ts"
+import { zstdOf } from "../packed/mergedTar.ts"
 import { contentsOf, lookInto } from "./browse.ts"
 import { explained } from "./create.ts"
-import { readManifest } from "./manifest.ts"
+import { readManifest, tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
-import type { BackupTarget } from "./target.ts"
+import { type BackupTarget, baseId, idOfBase } from "./target.ts"
 
 /** Age of the newest part of a backup without a manifest at which its parts are removed, in ms. */
 export const ABANDONED = 24 * 60 * 60 * 1000
@@ -38,11 +39,24 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
     function* (target: BackupTarget, now?: number) {
       const found = yield* target.list
       const latest = now ?? found.reduce((newest, { at }) => Math.max(newest, at), 0)
-      for (const { at, id } of found) {
-        if (latest - at < ABANDONED || isUsed(id)) continue
-        if (Option.isSome(yield* readManifest(target, id))) continue
+      const isOld = ({ at }: { readonly at: number }) => latest - at >= ABANDONED
+      const bases = found.filter((one) => idOfBase(one.id) !== undefined && isOld(one))
+      const needed = new Set<string>()
+      for (const one of found) {
+        if (idOfBase(one.id) !== undefined || (bases.length === 0 && !isOld(one))) continue
+        const manifest = yield* readManifest(target, one.id)
+        if (Option.isSome(manifest)) needed.add(baseId(manifest.value.base?.digest ?? ""))
+        else if (isOld(one) && !isUsed(one.id)) {
+          yield* target.remove(one.id)
+          yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${one.id}`)
+        }
+      }
+      for (const { id } of bases) {
+        if (needed.has(id)) continue
+        // A backup that began meanwhile has written the manifest of its base again.
+        if ((yield* target.list).some((one) => one.id === id && !isOld(one))) continue
         yield* target.remove(id)
-        yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${id}`)
+        yield* Effect.logInfo(`a base that no backup needs was removed: ${id}`)
       }
     },
     Effect.catch(({ message }: IoError) => Effect.logWarning(`parts of backups were not removed: ${message}`))
@@ -62,6 +76,8 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
       range: { readonly start: number; readonly end: number } | undefined
     ) {
       const manifest = yield* manifestOf(target, id, archive)
+      if (manifest.kind === "written")
+        return Stream.mapError(zstdOf(tarOf(target, manifest)), toFileError("/"))
       const bytes =
         range === undefined
           ? readArchive(target, manifest, archive.sha256)

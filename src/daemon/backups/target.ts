@@ -1,6 +1,6 @@
 /**
  * Where a node stores the objects of backups (spec 12.3). The key of an object is the id of its backup and a name:
- * `<id>/part-00001`, `<id>/index-00001`, `<id>/manifest.json`. An object exists once it is complete.
+ * `<id>/part-00001`, `<id>/index-00001`, `<id>/manifest.json`. A base has an id of its own. An object exists once it is complete.
  */
 import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
@@ -26,12 +26,18 @@ export interface BackupTarget {
   readonly put: (key: string) => Effect.Effect<ObjectWriter, IoError, Scope.Scope>
   /** Reads an object from a byte on. @error IoError with the code ENOENT if there is no such object */
   readonly read: (key: string, start?: number) => Stream.Stream<Uint8Array, IoError>
-  /** Returns the ids of backups with objects, and when the newest object of each was written, in ms since the epoch. */
+  /** Returns the ids of backups and bases with objects, and when the newest object of each was written, in ms since the epoch. */
   readonly list: Effect.Effect<ReadonlyArray<{ readonly id: string; readonly at: number }>, IoError>
   readonly has: (key: string) => Effect.Effect<boolean, IoError>
   /** Removes the objects of a backup, the manifest first. */
   readonly remove: (id: string) => Effect.Effect<void, IoError>
 }
+
+/** Returns the id under which the objects of a base are stored, beside those of backups (spec 12.12). */
+export const baseId = (digest: string) => `base-${digest}`
+
+/** Returns the digest of a base by its id; unset for a backup. */
+export const idOfBase = (id: string): string | undefined => /^base-([0-9a-f]{64})$/.exec(id)?.[1]
 
 export const manifestKey = (id: string) => `${id}/manifest.json`
 
@@ -44,9 +50,9 @@ const OWN_FOLDER = 0o700
 const OWN_FILE = 0o600
 const WRITE = constants.O_WRONLY | constants.O_CREAT | constants.O_TRUNC | constants.O_NOFOLLOW
 
-const ids = /^[a-z][a-z0-9]{11}$/
+const ids = /^(?:[a-z][a-z0-9]{11}|base-[0-9a-f]{64})$/
 /** Names of objects, and of those that are being written. */
-const objects = /^(?:(?:part|index)-\d{5}|manifest\.json|test)(?:\.tmp)?$/
+const objects = /^(?:(?:[a-z][a-z0-9]{11}-)?(?:part|index)-\d{5}|manifest\.json|test)(?:\.tmp)?$/
 
 /** Errors of file systems that cannot flush a folder. */
 const noFlush: ReadonlySet<string> = new Set(["EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP"])

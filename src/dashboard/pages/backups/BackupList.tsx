@@ -36,9 +36,18 @@ const consistencies: Readonly<Record<NonNullable<Backup["consistency"]>, string>
   crash: "the server was up"
 }
 
-const factsOf = ({ changed_files = 0, consistency, drill, expires_at, files, pinned }: Backup): string =>
+const factsOf = ({
+  changed_files = 0,
+  consistency,
+  drill,
+  expires_at,
+  files,
+  kind,
+  pinned
+}: Backup): string =>
   [
     ...(files === undefined ? [] : [counted(files, "file")]),
+    ...(kind === "written" ? ["written over its base"] : []),
     ...(consistency === undefined ? [] : [consistencies[consistency]]),
     ...(changed_files === 0 ? [] : [`${count(changed_files)} changed while they were read`]),
     ...(drill?.ok === true ? [`a server of it ran in the drill of ${dateTime(drill.at)}`] : []),

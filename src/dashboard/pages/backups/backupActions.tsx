@@ -224,9 +224,16 @@ const quiesce = field(
   }
 )
 
+const kind = field("choice", "kind", "Files", "What is stored of the server.", {
+  choices: [
+    ["full", "All files"],
+    ["written", "What the server has written over its base, which the target stores once"]
+  ]
+})
+
 const CreateDialog = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
   const { onChanged, server } = props
-  const { inputs, texts } = useForm({ quiesce: "auto" })
+  const { inputs, texts } = useForm({ kind: "full", quiesce: "auto" })
   const [isPinned, setPinned] = useState(false)
   // Other keys do not see the targets.
   const targets = useReply<ReadonlyArray<BackupTarget>>(
@@ -234,7 +241,7 @@ const CreateDialog = (props: { readonly server: Server; readonly onChanged: () =
     []
   )
   const isUp = server.status !== "offline"
-  const fields = [name, targetField(targets), ...(isUp ? [quiesce] : [])]
+  const fields = [name, kind, targetField(targets), ...(isUp ? [quiesce] : [])]
   return (
     <FormDialog<Operation>
       title="Back up the server"

@@ -1,0 +1,114 @@
+/**
+ * The bases of servers in a target (spec 12.12): each is stored once, by the digest of its entries, and before any manifest
+ * that needs it.
+ */
+import { createHash } from "node:crypto"
+import { Effect, Option, Stream } from "effect"
+import type { BackupKind } from "../../contract/domain/Backup.ts"
+import { serverId } from "../../contract/domain/Id.ts"
+import { idBytes } from "../../contract/domain/idBytes.ts"
+import { conflict } from "../access/refused.ts"
+import type { Site } from "../access/Site.ts"
+import { identityOf } from "../archives/format.ts"
+import { IoError } from "../disk/fsio.ts"
+import { openRoot } from "../disk/safePath.ts"
+import { isFolder } from "../files/changeBase.ts"
+import { linesOf } from "../packed/lines.ts"
+import { foreignOf, StoredBase, seal, unseal } from "./manifest.ts"
+import { packFolder } from "./pack.ts"
+import { readParts } from "./parts.ts"
+import { type BackupTarget, baseId, manifestKey } from "./target.ts"
+
+/** Objects that are looked at in a target at a time. */
+const AT_ONCE = 4
+
+/** Returns the base of a server if only what differs from it is packed. @error FileRefused 409 it is unknown */
+export const belowOf = Effect.fnUntraced(function* ({ layout }: Site, kind: BackupKind) {
+  if (kind === "full") return undefined
+  const [root] = layout.written
+  const base = root === undefined ? layout.copied?.base : root.lower[0]
+  if (base !== undefined && (yield* isFolder(base))) return { base, upper: root?.upper }
+  return yield* conflict(
+    "/",
+    "the base of the server is gone, so that its own files cannot be told apart",
+    "Make a backup of the kind full, or reinstall the server."
+  )
+})
+
+/** Returns whether the objects of a base are there, and its index has the entries that its digest says. */
+const isWhole = Effect.fnUntraced(function* (target: BackupTarget, base: StoredBase) {
+  if (foreignOf(base) !== undefined) return false
+  const there = yield* Effect.forEach(base.parts, ({ key }) => target.has(key), { concurrency: AT_ONCE })
+  if (there.includes(false)) return false
+  const hash = createHash("sha256")
+  yield* Stream.runForEach(linesOf(readParts(target, base.index)), (lines) =>
+    Effect.sync(() => {
+      for (const line of lines) hash.update(`${identityOf(line)}\n`)
+    })
+  )
+  return hash.digest("hex") === base.digest
+})
+
+/** Returns the base that a target has, unless it is missing or damaged. */
+const storedBase = Effect.fnUntraced(
+  function* (target: BackupTarget, digest: string) {
+    const found = yield* unseal(target, baseId(digest), StoredBase)
+    if (Option.isNone(found) || found.value.digest !== digest) return undefined
+    const { manifest_sha256: _, ...base } = found.value
+    return (yield* isWhole(target, base)) ? base : undefined
+  },
+  Effect.catchIf(
+    (error) => error._tag !== "IoError" || error.code === "DAMAGED",
+    () => Effect.succeed(undefined)
+  )
+)
+
+const encoded = (base: StoredBase) => JSON.stringify(base)
+
+/** Fails if the objects of a base were removed while a backup of what lies above it was made. */
+export const checkBase = Effect.fnUntraced(function* (target: BackupTarget, { digest }: StoredBase) {
+  if (yield* target.has(manifestKey(baseId(digest)))) return
+  return yield* new IoError({
+    code: "ENOENT",
+    message: "the base of the backup was removed from the target meanwhile",
+    next: "Make the backup again."
+  })
+})
+
+/**
+ * Returns a function that stores the base of a server, unless the target has it. Its manifest is written in each case: a base
+ * that a backup needs soon is new. @param rate bytes a second that are read; 0: no limit
+ */
+export const makeBases = (rate: number) => {
+  /** The digests of the folders of bases, which never change. */
+  const digests = new Map<string, string>()
+  return Effect.fnUntraced(function* (
+    target: BackupTarget,
+    folder: string,
+    onBytes: (bytes: number) => void
+  ) {
+    const { fd } = yield* openRoot(folder)
+    const options = { fd, shared: [], own: [], exclude: [], most: Number.POSITIVE_INFINITY, onBytes, rate }
+    const digest = digests.get(folder) ?? (yield* packFolder(target, options)).identity
+    digests.set(folder, digest)
+    const id = baseId(digest)
+    const known = yield* storedBase(target, digest)
+    if (known !== undefined) {
+      yield* seal(target, id, encoded(known))
+      return known
+    }
+    // Another node may store the same base at the same time: its objects have other names.
+    const { archive, bytes, frames, identity, index } = yield* packFolder(target, {
+      ...options,
+      prefix: `${id}/${serverId(idBytes(16))}-`
+    })
+    if (identity !== digest)
+      return yield* new IoError({
+        code: "EBASE",
+        message: "the base of the server changed while it was read"
+      })
+    const base: StoredBase = { digest, bytes, parts: archive.parts, frames, index: index.parts }
+    yield* seal(target, id, encoded(base))
+    return base
+  }, Effect.scoped)
+}
