@@ -111,7 +111,7 @@ export const NodeFilesHandlers = handlersOf(
           take((files) =>
             files.write(
               params.id,
-              query,
+              { ...query, isOwned: true },
               Stream.mapError(request.stream, () => bodyLost)
             )
           ),

@@ -53,6 +53,8 @@ export interface WriteFile {
   readonly sha256?: string
   /** Bytes that follow, if they are known: a write that cannot fit is refused before them. */
   readonly size?: number
+  /** Only the write has the pieces, and frees the memory of each once it is written. Default: false. */
+  readonly isOwned?: boolean
 }
 
 export interface SearchFiles {

@@ -116,6 +116,7 @@ export const makeWrite = (access: NodeAccess) => {
           id,
           {
             path,
+            isOwned: true,
             ...conditions,
             ...(mode === "" ? {} : { mode }),
             ...(sha256 === undefined ? {} : { sha256 }),

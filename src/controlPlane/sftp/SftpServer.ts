@@ -197,6 +197,9 @@ const makeServing = Effect.gen(function* () {
     socket.on("error", end).on("close", end)
     server.injectSocket(socket)
     socket.on("data", () => {
+      // One read a turn of the event loop: the system may have megabytes, and other requests wait while they are decrypted.
+      socket.pause()
+      setImmediate(() => socket.resume())
       if (socket.writableLength > MOST_BYTES) return end()
       for (const channel of channels) if (channel.readableLength > MOST_BYTES) end()
     })

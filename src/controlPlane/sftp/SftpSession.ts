@@ -1,7 +1,9 @@
 /** One subsystem `sftp`: receives the packets of its channel and answers them (spec 10.6). Read next: `answers.ts`. */
+import { Writable } from "node:stream"
 import { Effect, FiberSet, Latch, Queue, Semaphore } from "effect"
 import type { ServerChannel } from "ssh2"
 import type { FileError, OpenFile } from "../../contract/nodeApi/NodeFiles.ts"
+import { freeMemory } from "../../shared/work/freeMemory.ts"
 import { makeAnswering } from "./answers.ts"
 import { codeOf, Handles, malformed, textOf } from "./handles.ts"
 import * as sftp from "./packets.ts"
@@ -13,6 +15,8 @@ const IN_FLIGHT = 1024 * 1024
 const WAITING = 1024 * 1024
 /** Bytes that wait to be sent, in the channel or the connection. Reads wait above this. */
 const UNSENT = 512 * 1024
+/** Bytes that are encrypted in one turn of the event loop: other requests wait meanwhile. */
+const PER_TURN = 128 * 1024
 
 const EXTENSIONS = [
   ["posix-rename@openssh.com", "1"],
@@ -23,28 +27,47 @@ const EXTENSIONS = [
   ["copy-data", "1"]
 ] as const
 
-/** Sends packets, and lets reads wait while too much is unsent. */
+/** Sends packets, {@link PER_TURN} bytes a turn, and lets reads wait while too much is unsent. */
 const makeSending = (
   channel: ServerChannel,
   unsentOf: () => number,
   onDrain: (drained: () => void) => void
 ) => {
-  let waiting = 0
+  let sentNow = 0
+  const paced = new Writable({
+    write: (bytes: Buffer, _, done) => {
+      sentNow += bytes.length
+      channel.write(bytes, () => {
+        look()
+        if (sentNow < PER_TURN) return done()
+        setImmediate(() => {
+          sentNow = 0
+          done()
+        })
+      })
+    }
+  })
   const room = Latch.makeUnsafe(true)
+  const closed = Latch.makeUnsafe(false)
   const look = () => {
-    if (waiting + unsentOf() > UNSENT) room.closeUnsafe()
+    if (!closed.isOpen() && paced.writableLength + unsentOf() > UNSENT) room.closeUnsafe()
     else room.openUnsafe()
   }
   onDrain(look)
+  // Nothing is sent any more, and the channel does not say so for what waits.
+  channel.on("close", () => {
+    closed.openUnsafe()
+    look()
+  })
+  /** Sends bytes that only the caller has, and frees their memory. */
   const send = (bytes: Uint8Array) => {
-    waiting += bytes.length
-    channel.write(bytes, () => {
-      waiting -= bytes.length
-      look()
-    })
+    const { length } = bytes
+    for (let at = 0; at < length; at += PER_TURN)
+      paced.write(bytes.subarray(at, at + PER_TURN), () => at + PER_TURN >= length && freeMemory(bytes))
     look()
   }
-  return { send, room: room.await }
+  const sent = Effect.callback<void>((resume) => void paced.end(() => resume(Effect.void)))
+  return { send, room: room.await, flushed: Effect.raceFirst(sent, closed.await) }
 }
 
 /** Cuts what arrives into packets; the channel pauses while too many wait. Returns undefined once the channel has ended, or `stopping` has. */
@@ -53,10 +76,16 @@ const receivePackets = Effect.fnUntraced(function* (channel: ServerChannel, stop
   const reader = new sftp.PacketReader()
   let waiting = 0
   const end = () => Queue.offerUnsafe(packets, undefined)
+  let isBroken = false
   channel.on("data", (bytes: Buffer) => {
+    if (isBroken) return
     reader.add(bytes)
     for (let packet = reader.next(); packet !== undefined; packet = reader.next()) {
-      if (packet === "invalid") return end()
+      if (packet === "invalid") {
+        // A client that does not answer the close may send for as long as it likes.
+        isBroken = true
+        return end()
+      }
       waiting += packet.length + 64
       Queue.offerUnsafe(packets, packet)
     }
@@ -84,7 +113,7 @@ export const serveSftp = Effect.fnUntraced(function* (
   }
 ) {
   const next = yield* receivePackets(channel, connection.stopping)
-  const { room, send } = makeSending(channel, connection.unsent, connection.onDrain)
+  const { flushed, room, send } = makeSending(channel, connection.unsent, connection.onDrain)
   const handles = new Handles()
   yield* Effect.addFinalizer(() => handles.closeAll)
   const answer = makeAnswering({ volume, handles, send })
@@ -139,15 +168,18 @@ export const serveSftp = Effect.fnUntraced(function* (
   let isBegun = false
   while (true) {
     const packet = yield* next
-    if (packet === undefined) return yield* FiberSet.awaitEmpty(fibers)
+    if (packet === undefined) {
+      yield* FiberSet.awaitEmpty(fibers)
+      break
+    }
     const type = packet.readUInt8(0)
     if (!isBegun) {
-      if (type !== sftp.INIT) return
+      if (type !== sftp.INIT) break
       isBegun = true
       send(sftp.versionPacket(EXTENSIONS))
       continue
     }
-    if (packet.length < 5) return
+    if (packet.length < 5) break
     const id = packet.readUInt32BE(1)
     const body = new sftp.PacketBody(packet, 5)
     if (type === sftp.READ || type === sftp.WRITE) {
@@ -159,4 +191,5 @@ export const serveSftp = Effect.fnUntraced(function* (
     yield* room
     yield* answered(id, answer(type, id, body))
   }
+  yield* flushed
 }, Effect.scoped)

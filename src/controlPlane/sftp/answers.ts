@@ -13,12 +13,14 @@ const O_CREATE = 8
 const O_TRUNCATE = 16
 const O_EXCLUSIVE = 32
 
-/** Copies bytes of one open file to another. @param length 0: to the end */
+/** Copies bytes of one open file to another. @param length 0: to the end that the file has now */
 const copyData = Effect.fnUntraced(function* (
   from: { readonly file: OpenFile; readonly at: number; readonly length: number },
   to: { readonly file: OpenFile; readonly at: number }
 ) {
-  const end = from.length === 0 ? Number.MAX_SAFE_INTEGER : from.at + from.length
+  // Two paths may be one file, which would grow for ever.
+  const { size } = yield* from.file.stat
+  const end = from.length === 0 ? size : Math.min(size, from.at + from.length)
   for (let at = from.at; at < end; ) {
     const bytes = yield* from.file.read(at, Math.min(sftp.LARGEST_READ, end - at))
     if (bytes.length === 0) return

@@ -4,6 +4,7 @@ import type { BigIntStats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Effect, Exit, Option, Stream } from "effect"
 import { FileRefused, type ReadFile, type WriteFile } from "../../contract/nodeApi/NodeFiles.ts"
+import { freeMemory } from "../../shared/work/freeMemory.ts"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type IoError, orMissing } from "../disk/fsio.ts"
@@ -183,6 +184,8 @@ export const parentMade = Effect.fnUntraced(function* (site: Site, room: Room, p
 
 interface Arriving<E> {
   readonly bytes: Stream.Stream<Uint8Array, E>
+  /** As of {@link WriteFile}. */
+  readonly isOwned?: boolean
   /** Bytes that are written at a time; default: {@link GATHERED}. */
   readonly gathers?: number
 }
@@ -221,6 +224,7 @@ export const writeArriving = <E>(
     Effect.fnUntraced(function* (chunks, length) {
       yield* check(chunks, length)
       yield* writeAllOf(path, handle, chunks)
+      if (arriving.isOwned === true) chunks.forEach(freeMemory)
       unflushed += length
       if (unflushed < FLUSH_INTERVAL) return
       unflushed = 0
@@ -293,7 +297,8 @@ export const writeContents = (
     if (staged === undefined) yield* unfinished.record(path, { aside, old: Buffer.from(temporaryName()) })
     const file = yield* temporaryIn(path, target.folder, aside)
     const hash = createHash("sha256")
-    yield* writeArriving(path, file.handle, { bytes }, (chunks, length) => {
+    const isOwned = request.isOwned === true
+    yield* writeArriving(path, file.handle, { bytes, isOwned }, (chunks, length) => {
       if (request.sha256 !== undefined) for (const chunk of chunks) hash.update(chunk)
       return take(length)
     })

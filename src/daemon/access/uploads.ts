@@ -273,7 +273,7 @@ const append = Effect.fnUntraced(function* (
   yield* writeArriving(
     place.path,
     handle,
-    { bytes, gathers: 0 },
+    { bytes, gathers: 0, isOwned: true },
     (chunks, count): Effect.Effect<void, Failure> => {
       if (end + count > record.size) return Effect.fail(tooLong(record))
       end += count
