@@ -16,13 +16,13 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Scope, Stream } from "effect"
 import { until } from "../support.ts"
-import { asRoot, bytesOf, filesOf, places, put, refusalOf, sha256, statusesOf } from "./scene.ts"
+import { asRoot, bytesOf, everyPlace, filesOf, put, refusalOf, sha256, statusesOf } from "./scene.ts"
 
 /** Returns all names below a folder that a write may leave. */
 const temporaryFiles = (folder: string) =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) => name.includes(".muster-"))
 
-for (const [name, place] of Object.entries(places)) {
+for (const [name, place] of Object.entries(everyPlace)) {
   describe(`spec 10.2, 10.3: files on the node: ${name}`, () => {
     it.live("a folder is listed by name, page by page, with types, modes, times and layers", () =>
       Effect.gen(function* () {

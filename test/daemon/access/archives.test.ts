@@ -109,7 +109,7 @@ for (const [name, place] of Object.entries(places)) {
         })
         yield* Effect.forkScoped(Effect.forever(Effect.andThen(exchange, Effect.yieldNow)))
         const archive = files.archive(id, { paths: ["/world"], format: "tar" })
-        for (let n = 0; n < 100; n++)
+        for (let n = 0; n < 40; n++)
           assert.strictEqual(
             yield* refusalOf(Effect.scoped(Stream.runDrain(Stream.unwrap(archive)))),
             "no refusal"

@@ -14,20 +14,28 @@ import { type Harness, harness } from "../support.ts"
 
 export const asRoot = process.getuid?.() === 0
 
-/** The storage of servers on nodes, and the way to them. */
-export const places: Readonly<Record<string, { readonly far: boolean } & Partial<NodeDaemonOptions>>> = {
-  ...(asRoot ? { "overlay, embedded": { far: false }, "overlay, remote": { far: true } } : {}),
-  "plain folder, embedded": { far: false, instanceFiles: "copy" },
-  "plain folder, remote": { far: true, instanceFiles: "copy" }
+export interface ScenePlace extends Partial<NodeDaemonOptions> {
+  readonly far: boolean
+}
+
+type Places = Readonly<Record<string, ScenePlace>>
+
+const overlay: Places = asRoot ? { "overlay, embedded": { far: false } } : {}
+const copy = { instanceFiles: "copy" } as const
+
+/** Each storage of servers on nodes, and each way to them. */
+export const places: Places = { ...overlay, "plain folder, remote": { far: true, ...copy } }
+
+/** Each storage by each way. */
+export const everyPlace: Places = {
+  ...places,
+  ...(asRoot ? { "overlay, remote": { far: true } } : {}),
+  "plain folder, embedded": { far: false, ...copy }
 }
 
 export const bytesOf = (text: string) => Stream.make(new TextEncoder().encode(text))
 
 const base = `mkdir -p plugins world/region && echo base > plugins/a.yml && echo jar > server.jar && echo r > world/region/r0`
-
-export interface ScenePlace extends Partial<NodeDaemonOptions> {
-  readonly far: boolean
-}
 
 /** A node with an installed server, and its files as the control plane reaches them. */
 export const filesOf = Effect.fnUntraced(function* (
