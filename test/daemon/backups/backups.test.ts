@@ -20,6 +20,7 @@ import { Effect } from "effect"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
 import { harness } from "../support.ts"
+import { HOLES, slow, slowly } from "./quietScene.ts"
 import {
   createOf,
   downloaded,
@@ -142,18 +143,10 @@ for (const [name, place] of Object.entries(places)) {
 const [place] = Object.values(places)
 if (place === undefined) assert.fail("there is no place")
 
-const HOLES = 768 * 1024 ** 2
-
-/** Makes a backup last for a while: holes are read as zeros. */
-const slow = (folder: string) => {
-  put(folder, "holes.bin", "")
-  truncateSync(join(folder, "holes.bin"), HOLES)
-}
-
 describe("spec 12.2: consistency", () => {
   it.live("a server that runs is not stopped, and its backup says so; files that change are counted", () =>
     Effect.gen(function* () {
-      const scene = yield* filesOf(place)
+      const scene = yield* filesOf({ ...place, ...slowly })
       const { backups, folder, id, node } = scene
       yield* node.daemon.power(id, "start", 30)
       yield* until("the server runs", () => node.statuses(id).includes("running"))
@@ -182,7 +175,7 @@ describe("spec 12.4: one task a server", () => {
     "while a backup is made, its node refuses reset, reinstallation and migration; cancelling leaves nothing",
     () =>
       Effect.gen(function* () {
-        const scene = yield* filesOf(place)
+        const scene = yield* filesOf({ ...place, ...slowly })
         const { backups, folder, id, node } = scene
         slow(folder)
         const request = { operation_id: newId(), task: createOf(newId()), target: here }
@@ -208,16 +201,16 @@ describe("spec 12.4: one task a server", () => {
 describe("spec 12.4: one backup at a time on a node", () => {
   it.live("the next one says why it waits, and no longer once it has begun", () =>
     Effect.gen(function* () {
-      const first = yield* filesOf(place)
+      const first = yield* filesOf({ ...place, ...slowly })
       slow(first.folder)
-      const slowly = { operation_id: newId(), task: createOf(newId()), target: here }
-      yield* eventually(first.backups.work(first.id, slowly), ({ progress }) => progress.done > 0)
+      const long = { operation_id: newId(), task: createOf(newId()), target: here }
+      yield* eventually(first.backups.work(first.id, long), ({ progress }) => progress.done > 0)
       const second = yield* filesOf(place, {}, first.node)
       const request = { operation_id: newId(), task: createOf(newId()), target: here }
       const progress = Effect.map(second.backups.work(second.id, request), (task) => task.progress)
       const { waiting } = yield* eventually(progress, (now) => now.waiting !== undefined)
       assert.strictEqual(waiting, "the node makes or verifies another backup")
-      yield* first.backups.cancel(first.id, slowly)
+      yield* first.backups.cancel(first.id, long)
       const end = yield* worked(second, request.task, request.operation_id)
       assert.strictEqual(end.state, "done", end.reason)
       assert.notProperty(end.progress, "waiting")
@@ -230,10 +223,10 @@ describe("spec 12.4: a backup that is cancelled while its files are compressed",
     Effect.gen(function* () {
       const scene = yield* filesOf(place)
       const { backups, folder, id } = scene
-      writeFileSync(join(folder, "noise.bin"), randomBytes(20_000_000))
-      for (let round = 0; round < 15; round++) {
+      writeFileSync(join(folder, "noise.bin"), randomBytes(10_000_000))
+      for (let round = 0; round < 5; round++) {
         const request = { operation_id: newId(), task: createOf(newId()), target: here }
-        yield* eventually(backups.work(id, request), ({ progress }) => progress.done > round * 500_000)
+        yield* eventually(backups.work(id, request), ({ progress }) => progress.done > round * 1_500_000)
         yield* backups.cancel(id, request)
       }
       assert.deepStrictEqual(objectsOf(scene), [])

@@ -6,7 +6,7 @@ import type { Quiesce } from "../../../src/contract/domain/Quiesce.ts"
 import type { ServerDefinition } from "../../../src/contract/domain/ServerDefinition.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put } from "../access/scene.ts"
-import { commands, quiescing, quietProcess, slow, watched } from "./quietScene.ts"
+import { commands, quiescing, quietProcess, slow, slowly, watched } from "./quietScene.ts"
 import { here, newId, objectsOf, worked } from "./scene.ts"
 
 const [place] = Object.values(places)
@@ -14,7 +14,7 @@ if (place === undefined) assert.fail("there is no place")
 
 /** A running server, its console, and its state on the node. */
 const running = Effect.fnUntraced(function* (definition: Partial<ServerDefinition> = {}) {
-  const scene = yield* filesOf(place, { process: quietProcess, ...definition })
+  const scene = yield* filesOf({ ...place, ...slowly }, { process: quietProcess, ...definition })
   const { id, node } = scene
   yield* node.daemon.power(id, "start", 30)
   yield* until("the server runs", () => node.lastStatus(id) === "running")

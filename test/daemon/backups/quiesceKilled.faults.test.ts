@@ -8,7 +8,7 @@ import { endLeftovers } from "../../support/processes.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { daemonProcess } from "../daemonChild.ts"
 import { newId, specOf } from "../support.ts"
-import { commands, quiescing, quietProcess, slow, watched } from "./quietScene.ts"
+import { commands, HOLES, quiescing, quietProcess, slow, watched } from "./quietScene.ts"
 
 type Scene = Effect.Success<typeof begun>
 type Daemon = Effect.Success<ReturnType<typeof daemonProcess>>
@@ -116,7 +116,7 @@ describe("spec 12.10: the daemon is killed", () => {
   it.live("while the files of a stopped server are read: the next one starts it again", () =>
     Effect.gen(function* () {
       const scene = yield* begun
-      slow(join(scene.folder, "files"))
+      slow(join(scene.folder, "files"), 4 * HOLES)
       yield* backUp(scene.daemon, scene.id, { by: "stop" })
       yield* until("the server has stopped", () => scene.state().status === "offline")
       yield* answers(scene, yield* released(scene))
@@ -126,7 +126,7 @@ describe("spec 12.10: the daemon is killed", () => {
   it.live("a server that a caller has stopped meanwhile is not started", () =>
     Effect.gen(function* () {
       const scene = yield* begun
-      slow(join(scene.folder, "files"))
+      slow(join(scene.folder, "files"), 4 * HOLES)
       yield* backUp(scene.daemon, scene.id, { by: "stop" })
       yield* until("the server has stopped", () => scene.state().status === "offline")
       yield* scene.daemon.ask(`power ${scene.id} stop`)
@@ -141,7 +141,7 @@ describe("spec 12.10: the daemon is killed", () => {
   it.live("a process that ended meanwhile gets no line, and neither does the next one", () =>
     Effect.gen(function* () {
       const scene = yield* begun
-      slow(join(scene.folder, "files"))
+      slow(join(scene.folder, "files"), 4 * HOLES)
       yield* backUp(scene.daemon, scene.id, commands)
       yield* until("the server has saved", () => printed(scene, "Saved the game"))
       const { pid } = JSON.parse(readFileSync(join(scene.folder, "run.json"), "utf8"))

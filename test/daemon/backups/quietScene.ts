@@ -39,10 +39,14 @@ export const watched = (folder: string) => ({
   state: () => JSON.parse(readFileSync(join(folder, "server.json"), "utf8"))
 })
 
-const HOLES = 256 * 1024 ** 2
+/** The bytes of the holes of {@link slow}. */
+export const HOLES = 64 * 1024 ** 2
+
+/** A node that reads {@link HOLES} for a second. */
+export const slowly = { backupRate: HOLES }
 
 /** Makes a backup last for a while: holes are read as zeros. */
-export const slow = (folder: string) => {
+export const slow = (folder: string, bytes = HOLES) => {
   put(folder, "holes.bin", "")
-  truncateSync(join(folder, "holes.bin"), HOLES)
+  truncateSync(join(folder, "holes.bin"), bytes)
 }
