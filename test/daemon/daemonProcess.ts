@@ -1,6 +1,7 @@
 /** A daemon in its own process, for tests that kill it: `node daemonProcess.ts <data folder>`. */
 
 import { appendFileSync } from "node:fs"
+import { flushCompileCache } from "node:module"
 import { createInterface } from "node:readline"
 import { Effect, Layer, References } from "effect"
 import { NodeId, ServerId } from "../../src/contract/domain/Id.ts"
@@ -68,6 +69,8 @@ const main = Effect.gen(function* () {
   })
   process.stdout.write(`up ${process.pid} ${(yield* node.daemon.system).system.isolation?.process}\n`)
   appendFileSync(`${dataDir}/boots`, `${node.boot_id}\n`)
+  // A test kills this process.
+  flushCompileCache()
   return yield* Effect.never
 }).pipe(
   Effect.provide(NodeDaemon.layer(optionsFor(dataDir, more)).pipe(Layer.provide(controlPlane(notes)))),
