@@ -10,6 +10,7 @@ import { type Service, startService } from "../support/Service.ts"
 import { expectStatus, installed } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { BenchFailed, cpuMicros, median, poll, print } from "./harness.ts"
+import { longestTurn } from "./turnProbe.ts"
 
 const SIZE = Number(process.env.MUSTER_BENCH_MIB ?? 2048)
 const FILE = 256 * 1024
@@ -17,6 +18,7 @@ const FOLDER_FILES = 256
 const ROUNDS = 3
 
 const bench = "backups"
+const turnProbe = join(import.meta.dirname, "turnProbe.ts")
 
 interface Spent {
   readonly seconds: number
@@ -84,7 +86,8 @@ export const backups = Effect.gen(function* () {
     env: {
       MUSTER_OVERCOMMIT_DISK: "1000",
       MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:20000-20099",
-      MUSTER_EMBEDDED_RUNTIME: "process"
+      MUSTER_EMBEDDED_RUNTIME: "process",
+      NODE_OPTIONS: `--max-semi-space-size=8 --import ${turnProbe}`
     }
   })
   const server = yield* installed(service, "demo", {
@@ -114,9 +117,20 @@ export const backups = Effect.gen(function* () {
       })
     }
   ]
+  const before = service.output().length
+  yield* Effect.sleep("5 seconds")
+  const idle = service.output().length
   const found = ways.map((): Array<Spent> => [])
   for (let round = 0; round < ROUNDS; round++)
     for (const [index, { run }] of ways.entries()) found[index]?.push(yield* run)
+  yield* print({
+    bench,
+    figure: "longest turn of the event loop of service and node beside a backup, CPU time",
+    value: longestTurn(service.output().slice(idle)),
+    unit: "ms",
+    baseline: "idle",
+    baseline_value: longestTurn(service.output().slice(before, idle))
+  })
   const of = (index: number, pick: (one: Spent) => number) => median((found[index] ?? []).map(pick))
   for (const [index, { name }] of ways.entries()) {
     if (index === 0) continue

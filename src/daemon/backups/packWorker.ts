@@ -72,6 +72,8 @@ class Outlet {
     this.#length = 0
     const chunk = chunks.take() ?? end()
     const length = frame.copy(chunks.bytesOf(chunk))
+    // Gives its memory back. Else V8 collects its whole heap for every 50 frames, which takes a tenth of the CPU time.
+    if (!isOnlyHashed) frame.buffer.transfer(0)
     send({ to: this.#to, chunk, length, done })
   }
 }
