@@ -37,8 +37,8 @@ const decodeUsersFile = Schema.decodeUnknownEffect(UsersFile)
 const MAX_AHEAD = 64
 
 const MAX_PASS_AGE = 1000
-/** The pause before a release, in ms: releases of a moment share a pass. */
-const SHARED_PASS = 100
+/** The pause before a release, in ms: a pass reads all processes of the host, and releases of a moment share one. */
+const SHARED_PASS = 1000
 
 /** The live processes of uids, of which a warning is logged once. */
 const makeLiveness = (node: string) => {
