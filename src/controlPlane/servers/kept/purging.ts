@@ -11,6 +11,8 @@ import { makePurge } from "./KeptServers.ts"
 
 /** The pause between two looks at the clock, unless a server is placed before. */
 const PAUSE = "10 seconds"
+/** The pause after each look: those of a burst of deletions took a tenth of its CPU time. */
+const SHORT_PAUSE = "250 millis"
 /** Servers that one look purges for their time, and for their number. */
 const AT_ONCE = 100
 /** Servers of one creator that a node keeps: without a disk limit, nothing else bounds them. */
@@ -95,7 +97,7 @@ export const KeptServerPurges = Layer.effectDiscard(
         yield* makeRoom(node_id, disk_bytes)
       }
     }).pipe(Effect.catch(({ detail }) => Effect.logDebug(`deleted servers were not looked at: ${detail}`)))
-    const round = Effect.andThen(look, Effect.raceFirst(changed.await, Effect.sleep(PAUSE)))
-    yield* leadership.whileLeader(Effect.forever(round))
+    const wait = Effect.delay(Effect.raceFirst(changed.await, Effect.sleep(PAUSE)), SHORT_PAUSE)
+    yield* leadership.whileLeader(Effect.forever(Effect.andThen(look, wait)))
   })
 )
