@@ -1,7 +1,8 @@
 /** The mounts of instances, by the helper if it maps owners, else by `mount` (util-linux). Needs CAP_SYS_ADMIN. */
-import { type BigIntStats, constants } from "node:fs"
+import { type BigIntStats, closeSync, constants, fstatSync, openSync } from "node:fs"
 import { Effect } from "effect"
-import { IoError, io, mountsAt, openFile } from "../disk/fsio.ts"
+import { inScope } from "../../shared/work/inScope.ts"
+import { IoError, ioSync, mountsAt } from "../disk/fsio.ts"
 import { Helper, type Program, repeatable } from "../helper/Helper.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
@@ -92,13 +93,16 @@ export interface OpenPath {
   readonly stats: BigIntStats
 }
 
-/** Opens the source or layer of a mount for the scope, so that its name cannot change its meaning. */
+/**
+ * Opens the source or layer of a mount for the scope, so that its name cannot change its meaning. It is opened in place,
+ * without its contents: threads took 0.5 ms of a creation.
+ */
 export const openToMount = Effect.fnUntraced(function* (path: string) {
-  const handle = yield* openFile(path, TO_MOUNT)
-  const open: OpenPath = {
-    fd: handle.fd,
-    stats: yield* io(`stat ${path}`, () => handle.stat({ bigint: true }))
-  }
+  const fd = yield* inScope(
+    ioSync(`open ${path}`, () => openSync(path, TO_MOUNT)),
+    (opened) => Effect.sync(() => closeSync(opened))
+  )
+  const open: OpenPath = { fd, stats: yield* ioSync(`stat ${path}`, () => fstatSync(fd, { bigint: true })) }
   return open
 })
 

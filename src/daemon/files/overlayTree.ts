@@ -80,8 +80,14 @@ const openLayer = Effect.fnUntraced(function* (
     message: layer.of === "volumes" ? `${what} is missing` : "the base folder of the server is missing",
     next: layer.of === "volumes" ? "restore it" : "reinstall it"
   })
-  const top = yield* io(what, () => realpath(root)).pipe(orMissing(undefined))
-  const real = path === root ? top : yield* io(what, () => realpath(path)).pipe(orMissing(undefined))
+  // Volumes may be on disks of operators, and all else is in the folder of the node.
+  const realOf = (place: string) =>
+    (layer.of === "volumes"
+      ? io(what, () => realpath(place))
+      : ioSync(what, () => fs.realpathSync.native(place))
+    ).pipe(orMissing(undefined))
+  const top = yield* realOf(root)
+  const real = path === root ? top : yield* realOf(path)
   if (top === undefined || real === undefined) return yield* missing
   const { folder, handle } = yield* openSource({ real, roots: [top], what })
   return folder ? handle : yield* missing
