@@ -23,6 +23,7 @@ export default defineConfig([
   {
     input: {
       run: "src/cli/run.ts",
+      compareWorker: "src/daemon/comparison/compareWorker.ts",
       packWorker: "src/daemon/backups/packWorker.ts",
       patchWorker: "src/daemon/configPatch/patchWorker.ts"
     },

@@ -73,6 +73,15 @@ export const NodeBackupsHandlers = handlersOf(
         call((backups) => backups.look({ id: params.backup, ...stored }, at)),
       contents: ({ params, payload: { file, ...stored } }) =>
         call((backups) => backups.contents({ id: params.backup, ...stored }, file)),
+      index: ({ params, payload }) => call((backups) => backups.index({ id: params.backup, ...payload })),
+      compare: ({ params, query, request }) =>
+        ask(({ backups }) =>
+          backups.compare(
+            params.id,
+            query,
+            Stream.mapError(request.stream, () => bodyLost)
+          )
+        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
       test: ({ payload }) => call((backups) => backups.test(payload.target))
     })
   })

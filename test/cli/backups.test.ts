@@ -110,6 +110,10 @@ layer(service(), options)("muster backups", (it) => {
             yield* refused(64, ...from),
             "Replace all files of restored by those of the backup old, "
           )
+          const plan = yield* done(...from, "--dry-run")
+          assert.match(plan, /changed: +1 \(5 B\): \/world\/level\.dat/)
+          assert.match(plan, /backed up first: +before old/)
+          assert.strictEqual((yield* files.get("/world/level.dat")).text, "new")
           assert.match(yield* done(...from, "--yes"), /^backup\.restore is done/)
           assert.strictEqual((yield* files.get("/world/level.dat")).text, "level")
           assert.strictEqual(

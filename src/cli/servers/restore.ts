@@ -1,7 +1,7 @@
 /** `muster backups restore` and `muster servers restore`. */
 import { Effect } from "effect"
 import { Flag } from "effect/cli"
-import type { Backup } from "../../contract/domain/Backup.ts"
+import type { Backup, RestorePlan } from "../../contract/domain/Backup.ts"
 import { FilePath } from "../../contract/domain/Files.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { backupArgument, backupNamed } from "../shared/backup.ts"
@@ -9,6 +9,7 @@ import { command, switchFlag, textFlag } from "../shared/command.ts"
 import { ask } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { waitedFor } from "../shared/operations.ts"
+import { type Listing, type OutputOptions, outputFlags, printOne, sizeText } from "../shared/output.ts"
 import { confirm, firstOf, yesFlag } from "../shared/terminal.ts"
 
 const choices = {
@@ -20,10 +21,13 @@ const choices = {
   merge: switchFlag("merge", "Keep the files that the backup lacks"),
   "no-safety": switchFlag("no-safety", "Do not back up the present files first"),
   start: switchFlag("start", "Start the server once its files are restored"),
-  yes: yesFlag
+  "dry-run": switchFlag("dry-run", "Show what would change, also while the server runs; nothing is changed"),
+  yes: yesFlag,
+  ...outputFlags
 } as const
 
-interface Choices {
+interface Choices extends OutputOptions {
+  readonly "dry-run": boolean
   readonly path: ReadonlyArray<string>
   readonly merge: boolean
   readonly "no-safety": boolean
@@ -31,8 +35,33 @@ interface Choices {
   readonly yes: boolean
 }
 
+/** Paths of each kind that a dry run prints. */
+const SHOWN = 5
+
 const HOW =
   "The server must be offline. Its present files are backed up first, as a backup that expires after 7 days; until the restored files are whole, the server has its old ones. With --path, only these files and folders change; with --merge, files that the backup lacks stay."
+
+const entries = ({ bytes, count, first }: RestorePlan["created"]): string => {
+  if (count === 0) return "none"
+  return `${count} (${sizeText(bytes)}): ${first.slice(0, SHOWN).join(", ")}${count > SHOWN ? ", ..." : ""}`
+}
+
+const plans: Listing<RestorePlan> = {
+  id: ({ backup_id }) => backup_id,
+  columns: {
+    backup: ({ backup_id }) => backup_id,
+    created: ({ created }) => entries(created),
+    changed: ({ changed }) => entries(changed),
+    removed: ({ removed }) => entries(removed),
+    unchanged: ({ unchanged: { bytes, count } }) => `${count} (${sizeText(bytes)})`,
+    "needs on disk": ({ free_bytes, needed_bytes }) => ({
+      text: `${sizeText(needed_bytes)} of ${sizeText(free_bytes)} that are free`,
+      color: needed_bytes > free_bytes ? "red" : undefined
+    }),
+    "must stop": ({ must_stop }) => (must_stop ? "yes: stop the server first" : ""),
+    "backed up first": ({ safety }) => safety ?? "no"
+  }
+}
 
 /** The files that a restore replaces, in words. */
 const replacedOf = (path: ReadonlyArray<string>, isMerged: boolean): string => {
@@ -44,8 +73,19 @@ const replacedOf = (path: ReadonlyArray<string>, isMerged: boolean): string => {
 const restored = Effect.fnUntraced(function* (
   server: Pick<Server, "id" | "name">,
   { created_at, id, name = id, server_id }: Backup,
-  { merge, "no-safety": isUnsafe, path, start, yes }: Choices
+  { "dry-run": isPlan, merge, "no-safety": isUnsafe, path, start, yes, ...flags }: Choices
 ) {
+  const payload = {
+    ...{ backup_id: id, safety: !isUnsafe, start },
+    ...(path.length === 0 ? {} : { paths: path }),
+    ...(merge ? { mode: "merge" as const } : {})
+  }
+  const call = (query: { readonly dry_run?: true }) =>
+    ask((muster) => muster.backups.restore({ params: { server: server.id }, payload, query }))
+  if (isPlan) {
+    const plan = yield* call({ dry_run: true })
+    return "created" in plan ? yield* printOne(flags, plans, plan) : yield* Effect.die("it was not planned")
+  }
   const of = server_id === server.id ? "" : ` of server ${server_id}`
   const kept = merge ? " Files that the backup lacks stay." : ""
   const lost = isUnsafe ? " They are not backed up first." : ""
@@ -53,17 +93,8 @@ const restored = Effect.fnUntraced(function* (
     `Replace ${replacedOf(path, merge)} of ${server.name ?? server.id} by those of the backup ${name}${of}, ${created_at}?${lost}${kept}`,
     yes
   )
-  const begun = yield* ask((muster) =>
-    muster.backups.restore({
-      params: { server: server.id },
-      payload: {
-        ...{ backup_id: id, safety: !isUnsafe, start },
-        ...(path.length === 0 ? {} : { paths: path }),
-        ...(merge ? { mode: "merge" } : {})
-      }
-    })
-  )
-  yield* waitedFor(begun)
+  const begun = yield* call({})
+  yield* "created" in begun ? Effect.die("the restore was only planned") : waitedFor(begun)
 })
 
 export const restoreBackup = command("restore", {
@@ -91,6 +122,7 @@ export const restoreServer = command("restore", {
   short: "Restore the files of a server from a backup",
   examples: {
     "muster servers restore lobby --from latest": "From its newest good backup, after a question",
+    "muster servers restore lobby --from latest --dry-run": "Show which files would change",
     "muster servers restore lobby --from latest --path /plugins --merge":
       "Only a folder, whose new files stay",
     'muster servers restore lobby --from "before the event" --start --yes': "From a named one, and start it"

@@ -7,6 +7,7 @@ import {
   BackupRequest,
   BackupState,
   DrillRequest,
+  RestorePlan,
   RestoreRequest
 } from "../domain/Backup.ts"
 import {
@@ -31,7 +32,7 @@ import { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { rangeHeaders, ticket } from "./FilesGroup.ts"
 import { Authorization, ReadableServers, route } from "./middleware.ts"
 import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
-import { filePath, labels, numberBetween, oneOf, text, time } from "./query.ts"
+import { filePath, flag, labels, numberBetween, oneOf, text, time } from "./query.ts"
 
 const server = { server: ServerId.annotate({ description: "The id of the server." }) }
 const backup = { backup: Schema.String.annotate({ description: "The id of the backup." }) }
@@ -79,15 +80,19 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
     HttpApiEndpoint.post("restore", "/servers/:server/restore", {
       params: server,
       headers: waitHeaders,
+      query: { dry_run: flag("`true`: returns what would change, and changes nothing; default `false`.") },
       payload: RestoreRequest,
-      success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errors
+      success: [Operation.pipe(HttpApiSchema.status(202)), RestorePlan],
+      error: [...errors, Forbidden, InvalidRequest]
     }).annotateMerge(
-      route("Replace the files of an offline server by those of a backup", {
-        right: "restore",
-        audited: "backup.restore",
-        longestWait: LONGEST_WAIT_SECONDS
-      })
+      route(
+        "Replace the files of an offline server by those of a backup; dry_run=true: show what would change",
+        {
+          right: "restore",
+          audited: "backup.restore",
+          longestWait: LONGEST_WAIT_SECONDS
+        }
+      )
     ),
     HttpApiEndpoint.get("listOf", "/servers/:server/backups", {
       params: server,

@@ -117,6 +117,9 @@ export const PackedEntry = Schema.Struct({
 })
 export type PackedEntry = typeof PackedEntry.Type
 
+/** Reads a line of an index, if it is one. */
+export const readPackedEntry = Schema.decodeUnknownOption(Schema.fromJsonString(PackedEntry))
+
 /** An entry of a folder of a backup, as callers see it. */
 export const BackupEntry = Schema.Struct({
   name: Schema.String,
@@ -272,6 +275,39 @@ export const RestoreRequest = Schema.Struct({
   start: optionalInput(Schema.Boolean)
 }).annotate({ identifier: "RestoreRequest" })
 export type RestoreRequest = typeof RestoreRequest.Type
+
+/** Paths of each kind of changes in a plan. */
+export const MOST_SHOWN = 100
+
+/** Files, folders and links of one kind. `first`: the paths of some. */
+const RestoredEntries = Schema.Struct({
+  count: NodeCount,
+  bytes: NodeCount,
+  first: Schema.Array(Schema.String)
+}).annotate({ identifier: "RestoredEntries" })
+
+/** What a restore would change, as the node of the server has compared it (spec 12.5). */
+export const RestoreComparison = Schema.Struct({
+  created: RestoredEntries,
+  changed: RestoredEntries,
+  removed: RestoredEntries,
+  unchanged: RestoredEntries,
+  /** Bytes of files that are made aside, and those for which there is room. */
+  needed_bytes: NodeCount,
+  free_bytes: NodeCount
+})
+export type RestoreComparison = typeof RestoreComparison.Type
+
+/** What a restore would do (`?dry_run=true`). */
+export const RestorePlan = Schema.Struct({
+  backup_id: Schema.String,
+  ...RestoreComparison.fields,
+  /** Whether the server is not offline, so that it must be stopped first. */
+  must_stop: Schema.Boolean,
+  /** The name of the backup of the present files, which comes first. */
+  safety: Schema.optionalKey(Schema.String)
+}).annotate({ identifier: "RestorePlan" })
+export type RestorePlan = typeof RestorePlan.Type
 
 /** What the operation `backup.restore` does on the leader (spec 12.5). */
 export const RestoreWork = Schema.Struct({

@@ -2,7 +2,14 @@
 import { type Effect, Schema, type Scope, type Stream } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Policy, route } from "../api/middleware.ts"
-import { ArchiveFigures, BackupTask, BackupTaskState, PackedEntry, RestoredPart } from "../domain/Backup.ts"
+import {
+  ArchiveFigures,
+  BackupTask,
+  BackupTaskState,
+  PackedEntry,
+  RestoreComparison,
+  RestoredPart
+} from "../domain/Backup.ts"
 import { TargetAccess, TargetTest } from "../domain/BackupTarget.ts"
 import { FilePath } from "../domain/Files.ts"
 import { OperationId } from "../domain/FileTask.ts"
@@ -35,6 +42,8 @@ const LookedAt = Schema.Struct({
 export type LookedAt = typeof LookedAt.Type
 
 const ByteCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+const QueryCount = Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0))
+const QueryPart = Schema.optionalKey(Schema.fromJsonString(RestoredPart))
 
 /** A file of a backup as its entry has it, and its bytes `start` to `end`, both included. */
 const ContentsOfBackup = Schema.Struct({
@@ -51,6 +60,13 @@ export interface StoredBackup {
   readonly id: string
   readonly target: TargetAccess
   readonly archive: ArchiveFigures
+}
+
+/** The part of a backup that is compared; unset for all of it in place of all files. */
+export interface CompareRequest {
+  readonly part?: RestoredPart
+  /** A file of the size and time of its entry that has not changed since this time, in ms since the epoch, is not read. */
+  readonly same_since?: number
 }
 
 /** The backups that a node makes and reads, in its own folder or in another target (spec 12.3, 12.6). */
@@ -86,6 +102,14 @@ export interface NodeBackups {
     backup: StoredBackup,
     file: ContentsOfBackup
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
+  /** Streams the entries of a backup as they are stored. @error FileRefused 404 the node does not have the backup */
+  index(backup: StoredBackup): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
+  /** Compares the files of a server with the entries of a backup, and changes nothing (spec 12.5). */
+  compare<E>(
+    id: ServerId,
+    request: CompareRequest,
+    index: Stream.Stream<Uint8Array, E>
+  ): Effect.Effect<RestoreComparison, FileError | E>
   /** Writes, reads and removes an object of a target. */
   test(target: TargetAccess): Effect.Effect<TargetTest, FileError>
 }
@@ -116,11 +140,11 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
       query: {
         operation_id: OperationId,
         backup_id: OperationId,
-        bytes: Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0)),
+        bytes: QueryCount,
         sha256: Schema.String,
         manifest_sha256: Schema.String,
         kind: Schema.optionalKey(Schema.Literal("written")),
-        part: Schema.optionalKey(Schema.fromJsonString(RestoredPart))
+        part: QueryPart
       },
       payload: bytes,
       error: refusals
@@ -151,6 +175,19 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
       success: bytes,
       error: refusals
     }).annotateMerge(route("Bytes of a file of a backup", { transfers: true })),
+    HttpApiEndpoint.post("index", "/backups/:backup/index", {
+      params: backup,
+      payload: Schema.Struct(stored),
+      success: bytes,
+      error: refusals
+    }).annotateMerge(route("The entries of a backup", { transfers: true })),
+    HttpApiEndpoint.put("compare", "/servers/:id/backups/compare", {
+      params: server,
+      query: { part: QueryPart, same_since: Schema.optionalKey(QueryCount) },
+      payload: bytes,
+      success: RestoreComparison,
+      error: refusals
+    }).annotateMerge(route("Compare files with the entries of a backup as they arrive", { transfers: true })),
     HttpApiEndpoint.post("test", "/backups/test", {
       payload: inTarget,
       success: TargetTest,

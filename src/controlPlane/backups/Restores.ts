@@ -1,8 +1,16 @@
 /** Restores of backups over the files of servers (spec 12.5); `restoreRunner` does the work of their operations. */
 import { Context, Effect, Layer } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
-import type { RestoreRequest, RestoreWork } from "../../contract/domain/Backup.ts"
+import type {
+  BackupRecord,
+  RestoredPart,
+  RestorePlan,
+  RestoreRequest,
+  RestoreWork
+} from "../../contract/domain/Backup.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
+import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { makeNodeAccess, unasked } from "../files/nodeAccess.ts"
 import { Operations } from "../operations/Operations.ts"
 import { notOffline, wrongStatus } from "../servers/state/conflicts.ts"
 import { makeNodeCalls } from "../servers/state/nodeCalls.ts"
@@ -10,6 +18,14 @@ import { Backups, makeNewBackup } from "./Backups.ts"
 
 /** Seconds for which the backup of the files that a restore replaces is stored: 7 days. */
 const SAFETY_EXPIRES = 7 * 24 * 3600
+/** Milliseconds by which the clocks of a service and a node may differ. */
+const SKEW = 60_000
+
+/** Returns the part of a backup that a request restores, unless it is all of it in place of all files. */
+const partOf = ({ mode = "replace", paths = ["/"] }: RestoreRequest): RestoredPart | undefined =>
+  mode === "replace" && paths.includes("/") ? undefined : { mode, paths }
+
+const safetyName = ({ id, name }: BackupRecord) => `before ${name ?? id}`
 
 export class Restores extends Context.Service<Restores>()("muster/backups/Restores", {
   make: Effect.gen(function* () {
@@ -17,18 +33,57 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
     const newBackup = yield* makeNewBackup
     const operations = yield* Operations
     const { recordOf, refuseMoving } = yield* makeNodeCalls
+    const { ask } = yield* makeNodeAccess
+
+    /** Has the node of a server compare its files with the entries of a backup. */
+    const compared = Effect.fnUntraced(function* (
+      server: ServerRecord,
+      backup: BackupRecord,
+      part: RestoredPart | undefined
+    ) {
+      const index = yield* backups.readOn(backup, (from, stored) => from.index(stored))
+      const isOwn = backup.server_id === server.id && backup.node_id === server.node_id
+      const request = {
+        ...(part === undefined ? {} : { part }),
+        ...(isOwn ? { same_since: Math.max(0, Date.parse(backup.created_at) - SKEW) } : {})
+      }
+      return yield* Effect.catchTags(
+        ask(server, (node) => node.backups.compare(server.id, request, index)),
+        {
+          InsufficientStorage: unasked,
+          PreconditionFailed: unasked,
+          RangeNotSatisfiable: unasked,
+          TooManyRequests: unasked
+        }
+      )
+    }, Effect.scoped)
 
     return {
+      /**
+       * Returns what a restore would do, and changes nothing.
+       * @error NotFound | Conflict | InvalidRequest as of the restore, but for a server that is not offline
+       */
+      plan: Effect.fn("Restores.plan")(function* (id: ServerId, request: RestoreRequest) {
+        const server = yield* recordOf(id)
+        const backup = yield* backups.finished(request.backup_id)
+        yield* refuseMoving(id)
+        if (server.install.phase !== "ready") return yield* wrongStatus(server)
+        const plan: RestorePlan = {
+          backup_id: backup.id,
+          ...(yield* compared(server, backup, partOf(request))),
+          must_stop: server.status !== "offline",
+          ...(request.safety === false ? {} : { safety: safetyName(backup) })
+        }
+        return plan
+      }),
       /**
        * Begins the restore of a backup over the files of a server.
        * @error NotFound     the server or the backup is unknown
        * @error Conflict     the server is not offline, or the backup is not done
        * @error LimitReached as of `Operations.begin`, or there is no room for the backup of the present files
        */
-      restore: Effect.fn("Restores.restore")(function* (
-        id: ServerId,
-        { backup_id, mode = "replace", paths = ["/"], safety = true, start = false }: RestoreRequest
-      ) {
+      restore: Effect.fn("Restores.restore")(function* (id: ServerId, request: RestoreRequest) {
+        const { backup_id, safety = true, start = false } = request
         yield* describeAudit({ changes: [`backup ${backup_id}`] })
         const server = yield* recordOf(id)
         const backup = yield* backups.finished(backup_id)
@@ -37,18 +92,18 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
         if (server.install.phase !== "ready") return yield* wrongStatus(server)
         const kept = safety
           ? yield* newBackup(server, {
-              name: `before ${backup.name ?? backup_id}`,
+              name: safetyName(backup),
               expires_in: SAFETY_EXPIRES,
               quiesce: "none"
             })
           : undefined
-        const isWhole = mode === "replace" && paths.includes("/")
+        const part = partOf(request)
         const work: RestoreWork = {
           backup_id,
           // The restore also replaces files that the blueprint leaves out of backups.
           safety: kept === undefined ? null : { ...kept.task, exclude: [] },
           start,
-          ...(isWhole ? {} : { part: { mode, paths } })
+          ...(part === undefined ? {} : { part })
         }
         return yield* operations.begin("backup.restore", server, work, {
           ...(kept === undefined ? {} : { alongside: kept.insert })

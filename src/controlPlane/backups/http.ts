@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
-import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
+import { describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
 import { shownBackup } from "../../contract/domain/Backup.ts"
 import { TooManyRequests } from "../../contract/domain/errors.ts"
 import { labelCondition } from "../../contract/domain/Labels.ts"
@@ -59,8 +59,11 @@ export const BackupsHandlers = handlersOf(
     return handlers.handleAll({
       create: ({ headers: { prefer }, params, payload }) =>
         accepted(backups.create(params.server, payload), prefer),
-      restore: ({ headers: { prefer }, params, payload }) =>
-        accepted(restores.restore(params.server, payload), prefer),
+      restore: Effect.fnUntraced(function* ({ headers: { prefer }, params, payload, query }) {
+        if (query.dry_run !== true) return yield* accepted(restores.restore(params.server, payload), prefer)
+        yield* withoutAudit
+        return HttpServerResponse.jsonUnsafe(yield* restores.plan(params.server, payload))
+      }),
       createMany: ({ payload: { selector, ...request } }) =>
         Effect.flatMap(
           bulk(selector, (id) =>

@@ -2,6 +2,7 @@
 import { Effect, Result } from "effect"
 import { RequestId } from "../../contract/domain/ApiError.ts"
 import {
+  type InsufficientStorage,
   NodeFailure,
   type PreconditionFailed,
   type RangeNotSatisfiable,
@@ -11,6 +12,7 @@ import type { FileChange } from "../../contract/domain/Files.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { BulkOutcomes } from "../../contract/domain/Selector.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
+import type { Daemon } from "../../contract/nodeApi/Daemon.ts"
 import type { FileError, FileRefused, NodeFiles } from "../../contract/nodeApi/NodeFiles.ts"
 import { refusalError } from "../../contract/nodeApi/NodeFilesApi.ts"
 import { LimitReached } from "../http/rateLimit.ts"
@@ -20,14 +22,31 @@ import { makeNodeCalls, makeNodeErrors } from "../servers/state/nodeCalls.ts"
 /** Milliseconds after which a download that nothing reads makes room for another one (spec 10.3). */
 const RETRY_AFTER = 5_000
 
-/** The refusal of a condition, a range or an archive that the call did not have. */
-export const unasked = ({ detail, hint }: PreconditionFailed | RangeNotSatisfiable | TooManyRequests) =>
+/** The refusal of a condition, a range, an archive or bytes that the call did not have. */
+export const unasked = ({
+  detail,
+  hint
+}: InsufficientStorage | PreconditionFailed | RangeNotSatisfiable | TooManyRequests) =>
   Effect.fail(new NodeFailure({ detail, hint }))
 
 /** The files of servers, wherever these are. */
 export const makeNodeAccess = Effect.gen(function* () {
   const { call, recordOf, refuseMoving } = yield* makeNodeCalls
   const { failWith } = yield* makeNodeErrors
+
+  /** Calls the node of a server. Its refusals are those of the route. */
+  const ask = Effect.fnUntraced(function* <A, R>(
+    record: ServerRecord,
+    use: (daemon: Daemon) => Effect.Effect<A, FileError, R>
+  ) {
+    const result = yield* call(record, (daemon) =>
+      use(daemon).pipe(
+        Effect.map((value): Result.Result<A, FileRefused> => Result.succeed(value)),
+        Effect.catchTag("FileRefused", (refusal) => Effect.succeed(Result.fail(refusal)))
+      )
+    )
+    return Result.isSuccess(result) ? result.success : yield* refusalError(result.failure)
+  })
 
   /** Calls the node of a server, with conditions and ranges. @error Conflict the server migrates */
   const onContent = Effect.fnUntraced(function* <A, R>(
@@ -36,13 +55,7 @@ export const makeNodeAccess = Effect.gen(function* () {
   ) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
-    const result = yield* call(record, ({ files }) =>
-      use(files, record).pipe(
-        Effect.map((value): Result.Result<A, FileRefused> => Result.succeed(value)),
-        Effect.catchTag("FileRefused", (refusal) => Effect.succeed(Result.fail(refusal)))
-      )
-    )
-    return Result.isSuccess(result) ? result.success : yield* refusalError(result.failure)
+    return yield* ask(record, ({ files }) => use(files, record))
   })
 
   /** Calls the node of a server. @error Conflict the server migrates */
@@ -105,5 +118,5 @@ export const makeNodeAccess = Effect.gen(function* () {
     )
   })
 
-  return { on, onContent, limited, change, recordOf } as const
+  return { ask, on, onContent, limited, change, recordOf } as const
 })

@@ -26,6 +26,9 @@ export const conflict = (path: string, why: string, hint = "List its folder, and
 
 export const unprocessable = (detail: string, hint: string) => new FileRefused({ status: 422, detail, hint })
 
+export const lacks = (path: string) =>
+  unprocessable(`the backup has no ${path}`, "Choose paths that the backup has.")
+
 /** The codes of the system for states of the path that a caller can see and change. */
 const conflicts: Readonly<Record<string, string>> = {
   ENOTEMPTY: "the folder is not empty",

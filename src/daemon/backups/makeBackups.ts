@@ -8,7 +8,7 @@ import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { waitingFor } from "../../contract/domain/Operation.ts"
-import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
+import type { BackupTaskRequest, CompareRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
@@ -18,6 +18,7 @@ import { Arrival } from "../archives/source.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
+import { makeCompare } from "./compare.ts"
 import { explained, makeCreate, type OnBytes } from "./create.ts"
 import { tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
@@ -156,7 +157,8 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
   const tasks = new Map<string, Task>()
   const isUsed = (backup_id: string) =>
     [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
-  const { abandoned, archive, contents, look, manifestOf, remove } = makeStored(isUsed)
+  const { abandoned, archive, contents, index, look, manifestOf, remove } = makeStored(isUsed)
+  const compare = makeCompare(files)
   const workOf = yield* makeWork({ files, settings }, manifestOf)
   const { node, of: targets } = yield* makeTargets(settings)
   const collectOwn = Effect.flatMap(Clock.currentTimeMillis, (now) => abandoned(node, now))
@@ -276,6 +278,13 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     contents: Effect.fn("NodeBackups.contents")(function* (backup, file) {
       return yield* contents(yield* targets(backup.target), backup, file)
     }),
+    index: Effect.fn("NodeBackups.index")(function* (backup) {
+      return yield* index(yield* targets(backup.target), backup)
+    }),
+    compare: <E>(id: ServerId, request: CompareRequest, bytes: Stream.Stream<Uint8Array, E>) =>
+      taking(bytes, (given) =>
+        Effect.flatMap(instances.get(id), (instance) => compare(instance, request, given))
+      ).pipe(Effect.withSpan("NodeBackups.compare")),
     test: Effect.fn("NodeBackups.test")(function* (access) {
       return yield* testTarget(yield* targets(access))
     })

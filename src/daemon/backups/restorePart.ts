@@ -9,7 +9,7 @@ import type { RestoredPart } from "../../contract/domain/Backup.ts"
 import { isWithin, nameBytes } from "../../contract/domain/Files.ts"
 import { syncFolder } from "../access/contents.ts"
 import { checkPlacing, moveTo, type Placing, placeTree } from "../access/placing.ts"
-import { type AccessError, conflict, unprocessable } from "../access/refused.ts"
+import { type AccessError, conflict, lacks } from "../access/refused.ts"
 import { bytesOf, type Site } from "../access/Site.ts"
 import { removeInside } from "../access/trees.ts"
 import { type ArchiveRefused, unpackFiles } from "../archives/unpackFiles.ts"
@@ -43,7 +43,7 @@ const namesOf = ({ operation_id }: PartParts) => ({
 })
 
 /** Folders whose entries are moved one by one have volumes, mounts or layers in them. */
-const refuseFixed = Effect.fnUntraced(function* ({ part, site }: PartParts) {
+export const refuseFixed = Effect.fnUntraced(function* ({ part, site }: Pick<PartParts, "part" | "site">) {
   for (const path of part.paths) {
     const place = yield* site.place(path)
     const fixed = site.fixedWithin(path)
@@ -100,8 +100,7 @@ const unpackPart = Effect.fnUntraced(function* (
     yield* io("/", () => fs.mkdir(within(root, aside), 0o700))
     yield* unpackFiles(bytes, String(within(root, aside)), { limit, user, wants })
     const [lacking] = missing
-    if (lacking !== undefined)
-      return yield* unprocessable(`the backup has no ${lacking}`, "Choose paths that the backup has.")
+    if (lacking !== undefined) return yield* lacks(lacking)
     const tree = yield* enter("/", root, aside)
     if (parts.part.mode === "merge" && Option.isSome(tree))
       yield* checkPlacing(placingOf(parts), { path: "/", from: tree.value, to: root })

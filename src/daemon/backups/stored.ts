@@ -7,7 +7,7 @@ import type { IoError } from "../disk/fsio.ts"
 import { zstdOf } from "../packed/mergedTar.ts"
 import { contentsOf, lookInto } from "./browse.ts"
 import { explained } from "./create.ts"
-import { readManifest, tarOf } from "./manifest.ts"
+import { linesIn, readManifest, tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
 import { type BackupTarget, baseId, idOfBase } from "./target.ts"
 
@@ -83,6 +83,14 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
           ? readArchive(target, manifest, archive.sha256)
           : readParts(target, manifest.parts, range.start, range.end + 1)
       return Stream.mapError(bytes, toFileError("/"))
+    }),
+    index: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup) {
+      const manifest = yield* manifestOf(target, id, archive)
+      const { base, index } = manifest
+      const text = Stream.map(linesIn(target, manifest), (lines) =>
+        Buffer.from(lines.map((line) => `${line}\n`).join(""))
+      )
+      return Stream.mapError(base === undefined ? readParts(target, index) : zstdOf(text), toFileError("/"))
     }),
     look: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup, at: LookInto) {
       return yield* explained(lookInto(target, yield* manifestOf(target, id, archive), at))

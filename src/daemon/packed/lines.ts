@@ -5,7 +5,7 @@
  * The lines are entries as JSON, by name, folders before what is in them. Those of a server are merged with those of its base.
  */
 import { Cause, Effect, Option, Schema, type Scope, Stream } from "effect"
-import { PackedEntry } from "../../contract/domain/Backup.ts"
+import { readPackedEntry } from "../../contract/domain/Backup.ts"
 import { nameBytes } from "../../contract/domain/Files.ts"
 import type { ArchiveError } from "../archives/member.ts"
 import { decompressed } from "../archives/source.ts"
@@ -32,13 +32,11 @@ export const linesOf = (index: Bytes): Lines =>
     })
   })
 
-const decode = Schema.decodeUnknownOption(Schema.fromJsonString(PackedEntry))
-
 const unreadable = differs(INDEX, "a line cannot be read")
 
 /** Reads a line of an index. */
 export const entryOf = (line: string) =>
-  Option.match(decode(line), { onNone: () => Effect.fail(unreadable), onSome: Effect.succeed })
+  Option.match(readPackedEntry(line), { onNone: () => Effect.fail(unreadable), onSome: Effect.succeed })
 
 /** The beginning of a line: its path as a text of JSON, and its type. */
 const beginning = /^\{"path":("(?:[^"\\]|\\.)*"),"type":"([a-z]+)"/

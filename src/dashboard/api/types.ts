@@ -2,7 +2,7 @@
 export type { CreationPlan } from "../../contract/api/ServersGroup.ts"
 export type { SftpLogin } from "../../contract/api/SftpGroup.ts"
 export type { AuditEntry } from "../../contract/domain/AuditEntry.ts"
-export type { Backup, BackupEntry } from "../../contract/domain/Backup.ts"
+export type { Backup, BackupEntry, RestorePlan } from "../../contract/domain/Backup.ts"
 export type {
   BackupTargetView as BackupTarget,
   TestedBackupTarget as TestedTarget

@@ -172,6 +172,7 @@ const requests: Record<string, ReadonlyArray<Asked>> = {
   "backups.drill": [{ body: {} }],
   // The server of the test runs; `restore.test.ts` restores one.
   "backups.restore": [],
+  "backups.restore 200": [{ query: "?dry_run=true" }],
   "backupTargets.list": [{}],
   "backupTargets.create": [{ body: { id: "second", ...bucket } }],
   "backupTargets.get": [{}],
@@ -322,6 +323,7 @@ layer(service, options)("contract: responses match the declared schema", (it) =>
           const sent = raw === undefined ? (body === undefined ? {} : { body }) : { raw }
           const answer = yield* expectStatus(api, status, method, target, {
             ...sent,
+            ...(name === "backups.restore 200" ? { body: { backup_id: backup.id } } : {}),
             ...(name.startsWith("backups.") ? { headers } : {})
           })
           const isJson = answer.headers.get("content-type") === "application/json"

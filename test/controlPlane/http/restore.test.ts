@@ -67,6 +67,51 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
       })
     )
 
+    it.effect.each([
+      ["embedded", "embedded"],
+      ["embedded", "remote"],
+      ["remote", "embedded"],
+      ["remote", "remote"]
+    ] as const)(
+      "a dry run says what a backup on the %s node would change on a server on the %s one, which may be up",
+      ([from, to]) =>
+        Effect.gen(function* () {
+          const { api, files, id } = yield* scene(from)
+          const other = from === to ? { api, files, id } : yield* scene(to)
+          yield* files.put("/world/level.dat", "backed up")
+          const backup_id = yield* backedUp(api, id, { name: "old" })
+          yield* other.files.put("/world/level.dat", "present")
+          yield* other.files.put("/later.txt", "later")
+          yield* expectStatus(api, 200, "POST", `/api/servers/${other.id}/power`, {
+            body: { action: "start" }
+          })
+          yield* becomes(api, other.id, "running")
+          const path = `/api/servers/${other.id}/restore?dry_run=true`
+          const planned = (body: object) =>
+            Effect.map(
+              expectStatus(api, 200, "POST", path, { body: { backup_id, ...body } }),
+              ({ json }) => json
+            )
+          const before = yield* backupsOf(api, other.id)
+          const whole = yield* planned({})
+          assert.deepInclude(whole, { backup_id, must_stop: true, safety: "before old" })
+          assert.deepStrictEqual(
+            [whole.changed.first, whole.removed.first],
+            [["/world/level.dat"], ["/later.txt"]]
+          )
+          const merged = yield* planned({ mode: "merge", paths: ["/world"], safety: false })
+          assert.deepStrictEqual([merged.changed.count, merged.removed.count], [1, 0])
+          assert.notProperty(merged, "safety")
+          assertError(
+            yield* api.request("POST", path, { body: { backup_id, paths: ["/none"] } }),
+            422,
+            "the backup has no /none"
+          )
+          assert.deepStrictEqual(yield* backupsOf(api, other.id), before)
+          assert.strictEqual((yield* other.files.get("/world/level.dat")).text, "present")
+        })
+    )
+
     it.effect(
       "a restore that fails before the start leaves a server that starts, and the operation says so",
       () =>
@@ -174,7 +219,8 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         const foreign = yield* backedUp(api, (yield* scene("embedded")).id)
         const path = `/api/servers/${server}/restore`
         const keeper = yield* keyed("Operator", { allow: ["backups"] })
-        assertError(yield* keeper.request("POST", path, { body: { backup_id: foreign } }), 403)
+        for (const query of ["", "?dry_run=true"])
+          assertError(yield* keeper.request("POST", path + query, { body: { backup_id: foreign } }), 403)
         const own = yield* keyed("Operator", { allow: ["restore"], servers: [server] })
         assertError(
           yield* own.request("POST", path, { body: { backup_id: foreign } }),

@@ -191,6 +191,13 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
         ),
         received
       ),
+    index: ({ id: backup, ...payload }) =>
+      Effect.map(
+        ask(true, ({ nodeBackups }) => nodeBackups.index({ params: { backup }, payload })),
+        received
+      ),
+    compare: (id, query, bytes) =>
+      send(id, bytes, ({ nodeBackups }, payload) => nodeBackups.compare({ params: { id }, query, payload })),
     test: (target) => ask(true, ({ nodeBackups }) => nodeBackups.test({ payload: { target } }))
   }
 }

@@ -1,12 +1,13 @@
 /** The dialogs that replace the files of a server by those of a backup, or make another server of it (spec 12.5, 12.6). */
 import { useState } from "preact/hooks"
-import { get, type Reply, request, segment } from "../../api/http.ts"
+import { get, type Reply, request, segment, useReply } from "../../api/http.ts"
 import { whyNoPower, whyNot } from "../../api/session.ts"
-import type { Backup, Operation, Server } from "../../api/types.ts"
+import type { Backup, Operation, RestorePlan, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { ago, dateTime } from "../../dom/format.ts"
+import { ago, bytes, count, dateTime } from "../../dom/format.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { checkField, field, linesOf, useForm } from "../../parts/form.tsx"
+import { drawReply } from "../../parts/parts.tsx"
 import { done } from "../../state/notices.ts"
 import { tellOperation } from "../../state/operations.ts"
 import { addressOf, go } from "../../state/router.ts"
@@ -99,6 +100,45 @@ const followed = async (begun: Operation, detail: string, onChanged: () => void)
   onChanged()
 }
 
+/** Seconds within which the node compares the files. */
+const PLAN_SECONDS = 90
+/** Paths of each kind that the dialog shows. */
+const SHOWN = 20
+
+/** What the restore would change, with the paths on request. */
+const Plan = ({ plan }: { readonly plan: RestorePlan }): View => {
+  const { free_bytes, needed_bytes } = plan
+  const kinds = [
+    ["Comes back", plan.created],
+    ["Changes", plan.changed],
+    ["Is deleted", plan.removed]
+  ] as const
+  return (
+    <>
+      {kinds.map(([title, { bytes: size, count: number, first }]) =>
+        number === 0 ? (
+          <p key={title}>{`${title}: nothing`}</p>
+        ) : (
+          <details key={title}>
+            <summary>{`${title}: ${count(number)} (${bytes(size)})`}</summary>
+            <ul>
+              {first.slice(0, SHOWN).map((path) => (
+                <li key={path}>
+                  <bdi>{path}</bdi>
+                </li>
+              ))}
+              {number > SHOWN && <li>{`and ${count(number - SHOWN)} more`}</li>}
+            </ul>
+          </details>
+        )
+      )}
+      <p class={needed_bytes > free_bytes ? "problem" : "muted"}>
+        {`It needs ${bytes(needed_bytes)} of the ${bytes(free_bytes)} that are free. ${count(plan.unchanged.count)} files and folders stay as they are.`}
+      </p>
+    </>
+  )
+}
+
 const RestoreDialog = (props: {
   readonly backup: Backup
   readonly title: string
@@ -119,13 +159,24 @@ const RestoreDialog = (props: {
     ...(isPart && { paths: named }),
     ...(isMerged && { mode: "merge" })
   }
+  const lack = isPart ? refusalOf(named) : undefined
+  const plan = useReply<RestorePlan>(
+    lack === undefined
+      ? (signal) =>
+          request("POST", `/api/servers/${segment(server.id)}/restore?dry_run=true`, {
+            ...{ body, signal, timeout: PLAN_SECONDS * 1000 }
+          })
+      : undefined,
+    [isPart, isMerged, named.join("\n")],
+    { settle: 400, isOther: true }
+  )
   const restored = isPart ? "the chosen files and folders" : "the files"
   return (
     <FormDialog<Operation>
       title={`Restore ${name}?`}
       button={isUp ? "Stop and restore" : "Restore"}
       whyNot={whyNoRestore(server)}
-      onSubmit={async () => (isPart ? refusalOf(named) : undefined) ?? restore(server.id, body, isUp)}
+      onSubmit={async () => lack ?? restore(server.id, body, isUp)}
       onDone={(begun) => void followed(begun, `It has ${restored} of the backup ${title}.`, onChanged)}
     >
       <p>
@@ -134,6 +185,13 @@ const RestoreDialog = (props: {
         {`, ${dateTime(backup.created_at)}. What players and plugins have written ${isPart ? "there " : ""}since is replaced. ${isPart ? "All other files" : "Settings, ports and name"} stay.`}
       </p>
       {inputs(isPart ? [what, mode, paths] : [what, mode])}
+      {lack === undefined && (
+        <section aria-label="What changes">
+          {drawReply(plan, "Comparing the files", (one) => (
+            <Plan plan={one} />
+          ))}
+        </section>
+      )}
       {isUp && <p class="note">The server is up. It stops first, and its players are disconnected.</p>}
       {checkField("Back up the present files first, for 7 days", isSafe, () => setSafe(!isSafe))}
       {checkField("Start the server afterwards", isStarted, () => setStarted(!isStarted))}

@@ -243,6 +243,8 @@ export class FakeBackups {
       ),
     look: () => Effect.fail(notRead),
     contents: () => Effect.fail(notRead),
+    index: () => Effect.fail(notRead),
+    compare: () => Effect.fail(notRead),
     test: () => Effect.succeed({ ok: true })
   }
 }
