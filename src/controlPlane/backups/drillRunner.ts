@@ -5,9 +5,7 @@ import { nowText } from "../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
-import { DaemonClient } from "../nodes/DaemonClient.ts"
 import {
-  asked,
   makeReadTask,
   OperationFailed,
   type OperationRunner,
@@ -17,6 +15,7 @@ import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { makeWaitFor } from "../servers/waiting.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
+import { makeStart } from "./restoreRunner.ts"
 
 /** The time that the server of a drill has until it is online, which tests change. */
 export const DrillPatience = Context.Reference<Duration.Input>("muster/backups/DrillPatience", {
@@ -25,8 +24,6 @@ export const DrillPatience = Context.Reference<Duration.Input>("muster/backups/D
 
 /** Starts of the server: one that ends without a crash was stopped, or ended with its node. */
 const STARTS = 3
-/** A server that is started has no time to wait for. */
-const NO_WAIT = 0
 
 const readWork = makeReadTask(RestoreWork)
 
@@ -35,10 +32,10 @@ const readWork = makeReadTask(RestoreWork)
  * is online (spec 12.11). The result is stored with the backup; `drillRemovals` deletes the server once the operation has ended.
  */
 export const makeDrillRunner = Effect.fnUntraced(function* (restore: OperationRunner) {
-  const daemons = yield* DaemonClient
   const index = yield* ServerIndex
   const patience = yield* DrillPatience
   const repo = yield* BackupRepo
+  const start = yield* makeStart
   const store = yield* Store
   const waitFor = yield* makeWaitFor
 
@@ -49,14 +46,6 @@ export const makeDrillRunner = Effect.fnUntraced(function* (restore: OperationRu
     const backup = Option.getOrUndefined(yield* store.read(repo.find(backup_id)))
     if (backup === undefined) return
     yield* store.write(repo.drilled(backup_id, { at, ...result }, index.factsOf(backup.server_id)))
-  })
-
-  const start = Effect.fnUntraced(function* ({ id, node_id }: ServerRecord) {
-    const daemon = yield* daemons.of(node_id)
-    yield* Effect.catchTag(asked(daemon.power(id, "start", NO_WAIT)), "OperationFailed", (error) =>
-      // An earlier leader has started it.
-      isUp(index.get(id)?.status ?? "offline") ? Effect.void : Effect.fail(error)
-    )
   })
 
   const online = ({ id }: ServerRecord) =>
@@ -89,12 +78,11 @@ export const makeDrillRunner = Effect.fnUntraced(function* (restore: OperationRu
 
   const runner: OperationRunner = {
     run: Effect.fnUntraced(function* (operation, server, report) {
-      yield* Effect.tapErrorTag(drill(operation, server, report), "OperationFailed", ({ reason }) =>
-        note(operation, { ok: false, reason: cleanText(reason) })
-      )
+      yield* drill(operation, server, report)
       yield* note(operation, { ok: true })
     }),
-    cancel: restore.cancel
+    cancel: restore.cancel,
+    ending: (operation, reason) => note(operation, { ok: false, reason: cleanText(reason) })
   }
   return runner
 })

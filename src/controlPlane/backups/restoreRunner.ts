@@ -4,6 +4,7 @@ import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import { Unavailable } from "../../contract/domain/errors.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import {
@@ -15,6 +16,7 @@ import {
   type RunnerError
 } from "../operations/OperationRunners.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
+import { ServerManager } from "../servers/ServerManager.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { accessIn, BackupTargets } from "./BackupTargets.ts"
@@ -25,12 +27,24 @@ const readWork = makeReadTask(RestoreWork)
 /** Attempts to read the archive from a node that is away, and the time between two of them. */
 const MOST_ATTEMPTS = 5
 const PAUSE = "5 seconds"
-/** A server that is started again has no time to wait for. */
-const NO_WAIT = 0
 
 /** The caller may have stopped the server for the restore. */
 const notStarted = (reason: string) =>
   new OperationFailed({ reason: `${reason}; the server was not started: start it, or restore it again` })
+
+/** Returns a function that starts a server as a caller does (spec 3.9). One that is up was started by an earlier leader. */
+export const makeStart = Effect.gen(function* () {
+  const daemons = yield* DaemonClient
+  const index = yield* ServerIndex
+  const servers = yield* ServerManager
+  return ({ id, node_id }: ServerRecord) =>
+    Effect.catch(servers.power(id, "start"), (error): Effect.Effect<void, RunnerError> => {
+      if (isUp(index.get(id)?.status ?? "offline")) return Effect.void
+      // Without its node, the operation waits as long as for any other call.
+      if (error._tag === "Unavailable") return Effect.andThen(daemons.of(node_id), Effect.fail(error))
+      return Effect.fail(new OperationFailed({ reason: error.detail }))
+    })
+})
 
 /** The task of the node of the server. It reads the archive itself if it has the backup. */
 const taskOf = (
@@ -53,6 +67,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   const repo = yield* BackupRepo
   const store = yield* Store
   const targets = yield* BackupTargets
+  const start = yield* makeStart
 
   /** A server that was made for a backup is installed before; the leader tries again until then. */
   const awaitInstalled = Effect.fnUntraced(function* ({ id }: ServerRecord) {
@@ -138,8 +153,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
       })
       if (!work.start) return yield* restored
       yield* Effect.catchTag(restored, "OperationFailed", ({ reason }) => Effect.fail(notStarted(reason)))
-      const daemon = yield* daemons.of(server.node_id)
-      yield* asked(daemon.power(server.id, "start", NO_WAIT))
+      yield* start(server)
     }),
     cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
       const { request, work } = yield* callOf(operation, server)

@@ -219,9 +219,13 @@ export const OperationLeader = Layer.effectDiscard(
     const work = yield* makeWork
 
     const end = Effect.fnUntraced(function* (
-      { created_at, id, kind, server_id }: OperationRecord,
+      operation: OperationRecord,
       outcome: Omit<OperationEnd, "finished_at">
     ): Effect.fn.Return<StepOutcome, Unavailable> {
+      const { created_at, id, kind, server_id } = operation
+      const ending = runners.of(kind)?.ending
+      if (ending !== undefined && outcome.state !== "done")
+        yield* Effect.catchTag(ending(operation, outcome.reason ?? ""), "OperationFailed", () => Effect.void)
       const finished_at = yield* nowText
       const facts = index.factsOf(server_id)
       const ended = yield* store.write(repo.end(id, { ...outcome, finished_at }, facts))

@@ -48,6 +48,11 @@ export interface OperationRunner {
    * `done` if the task is done nevertheless.
    */
   cancel(operation: OperationRecord, server: ServerRecord): Effect.Effect<unknown, RunnerError>
+  /** Records elsewhere why a begun operation fails or is cancelled, before it ends; it may be called again. */
+  readonly ending?: (
+    operation: OperationRecord,
+    reason: string
+  ) => Effect.Effect<void, OperationFailed | Unavailable>
 }
 
 /** The runners by kind. They are registered before the leader begins. */

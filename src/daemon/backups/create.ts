@@ -77,9 +77,7 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
         instance.accesses.exclusive = by
       })
     // Not within the access: a removal holds the turn that the release takes, and waits for the end of the access.
-    const release = Effect.suspend(() =>
-      quiesce === undefined ? Effect.void : Effect.ignore(instance.release)
-    )
+    const release = Effect.ignore(instance.release)
     const { packed, ...held } = yield* explained(
       Effect.acquireUseRelease(
         claim(name),

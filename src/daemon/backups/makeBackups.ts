@@ -230,7 +230,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
       if (task.kind !== "restore" || !task.arrives) return yield* begin(id, request)
       const { folder } = yield* instances.get(id)
       yield* explained(files.unstage(folder))
-      const isDone = (yield* explained(files.placedBy(folder))) === operation_id
+      const isDone = yield* explained(files.isPlaced(folder, operation_id))
       return { ...running(0), state: isDone ? "done" : "waiting" }
     }),
     receive: <E>(id: ServerId, request: BackupTaskRequest, bytes: Stream.Stream<Uint8Array, E>) =>

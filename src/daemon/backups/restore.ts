@@ -150,7 +150,7 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
     )
     yield* files.unstage(instance.folder)
     // The daemon was killed after the files had been put in place.
-    if ((yield* files.placedBy(instance.folder)) === operation_id) return undefined
+    if (yield* files.isPlaced(instance.folder, operation_id)) return undefined
     yield* refuseUp(instance)
     const restored =
       part === undefined

@@ -39,7 +39,8 @@ const hidden = (operation_id: string, role: string): Buffer => {
 const namesOf = ({ operation_id }: PartParts) => ({
   aside: hidden(operation_id, "aside"),
   complete: hidden(operation_id, "complete"),
-  copy: hidden(operation_id, "copy")
+  copy: hidden(operation_id, "copy"),
+  old: hidden(operation_id, "old")
 })
 
 /** Folders whose entries are moved one by one have volumes, mounts or layers in them. */
@@ -109,7 +110,7 @@ const unpackPart = Effect.fnUntraced(function* (
   }).pipe(Effect.onError(() => Effect.ignore(removeInside("/", folder))))
 })
 
-/** Replaces what lies at a path by what was unpacked for it. It is a single rename, so a later daemon repeats it whole. */
+/** Replaces what lies at a path by what was unpacked for it. Each of its renames can be repeated by a later daemon. */
 const replacePath = Effect.fnUntraced(function* (parts: PartParts, tree: fs.FileHandle, path: string) {
   const { site } = parts
   const names = path.slice(1).split("/").map(bytesOf)
@@ -120,7 +121,15 @@ const replacePath = Effect.fnUntraced(function* (parts: PartParts, tree: fs.File
   // It is in place already.
   if (Option.isNone(yield* lstatIn(path, from.folder, name))) return
   const to = yield* site.parent(yield* site.place(path), () => {})
-  yield* removeInside(path, to)
+  const old = { folder: yield* rootOf(parts), name: namesOf(parts).old }
+  yield* removeInside(path, old)
+  // Aside at once, so that no half of it is ever in place. The kernel does not rename folders of a lower layer.
+  const aside = io(path, () => fs.rename(within(to.folder, to.name), within(old.folder, old.name)))
+  yield* Effect.catchIf(
+    aside,
+    ({ code }) => code === "ENOENT" || code === "EXDEV",
+    () => removeInside(path, to)
+  )
   yield* moveTo(placingOf(parts), { path, from, to })
 }, Effect.scoped)
 
@@ -128,7 +137,7 @@ const replacePath = Effect.fnUntraced(function* (parts: PartParts, tree: fs.File
 export const placePart = Effect.fnUntraced(function* (
   parts: PartParts
 ): Effect.fn.Return<void, AccessError, Scope.Scope> {
-  const { aside, complete } = namesOf(parts)
+  const { aside, complete, old } = namesOf(parts)
   const root = yield* rootOf(parts)
   yield* removeInside("/", { folder: root, name: aside })
   const tree = yield* enter("/", root, complete)
@@ -137,7 +146,7 @@ export const placePart = Effect.fnUntraced(function* (
     yield* placeTree(placingOf(parts), { path: "/", from: tree.value, to: root }, () => {})
   else
     yield* Effect.forEach(parts.part.paths, (path) => replacePath(parts, tree.value, path), { discard: true })
-  yield* removeInside("/", { folder: root, name: complete })
+  for (const name of [old, complete]) yield* removeInside("/", { folder: root, name })
   yield* syncFolder("/", root)
 }, Effect.uninterruptible)
 

@@ -27,10 +27,11 @@ const NEW_TREE = "tree.building"
 const NEW_FILES = "files.building"
 const OLD_TREE = "tree.old"
 const OLD_FILES = "files.old"
-/** Says that files made aside are complete; its text is the task that made them. Until it is gone, they go into place. */
+/** Says that files made aside are complete. Its text is the next one of {@link PLACED}. Until it is gone, they go into place. */
 const READY = "files.ready"
-/** The last task whose files went into place. */
+/** The last tasks whose files went into place, newest first: a caller may ask about one of several. */
 const PLACED = "files.placed"
+const MOST_PLACED = 20
 const UPPER = "upper"
 const NEW_UPPER = "upper.building"
 const OLD_UPPER = "upper.old"
@@ -100,8 +101,20 @@ export const isBuilt = Effect.fnUntraced(function* (folder: string) {
   return names.includes(NEW_TREE) || names.includes(NEW_FILES)
 })
 
+const placedIn = (folder: string) =>
+  readText(join(folder, PLACED)).pipe(
+    orMissing(""),
+    Effect.map((text) => text.split("\n").filter(Boolean))
+  )
+
+const noteIn = (name: string) =>
+  Effect.fnUntraced(function* (folder: string, task: string) {
+    const tasks = [task, ...(yield* placedIn(folder))].slice(0, MOST_PLACED)
+    yield* writeAtomic(join(folder, name), tasks.join("\n"))
+  })
+
 /** Decides for the files made aside by a task: from here on, also a later daemon puts them in place. */
-export const markReady = (folder: string, task: string) => writeAtomic(join(folder, READY), task)
+export const markReady = noteIn(READY)
 
 /** Puts complete files in place of the old ones. Each step can be repeated after any of them. */
 export const placeReady = Effect.fnUntraced(function* (folder: string) {
@@ -121,17 +134,18 @@ export const placeReady = Effect.fnUntraced(function* (folder: string) {
   yield* rename(join(folder, NEW_TREE), join(folder, TREE))
 })
 
-/** Removes the old files, and records the task whose files are in place. */
+/** Removes the old files, and records the task of those in place. */
 export const endReady = Effect.fnUntraced(function* (folder: string) {
   yield* cleanFiles(folder)
   yield* rename(join(folder, READY), join(folder, PLACED))
 })
 
 /** Records a task whose files are in place. */
-export const notePlaced = (folder: string, task: string) => writeAtomic(join(folder, PLACED), task)
+export const notePlaced = noteIn(PLACED)
 
-/** Returns the last task whose files went into place by {@link placeReady}. */
-export const placedBy = (folder: string) => readText(join(folder, PLACED)).pipe(orMissing(undefined))
+/** Whether the files of a task are in place. */
+export const isPlaced = (folder: string, task: string) =>
+  Effect.map(placedIn(folder), (tasks) => tasks.includes(task))
 
 export const discardFiles = Effect.fnUntraced(function* (folder: string) {
   yield* unmountBelow(folder)

@@ -154,7 +154,7 @@ export class Instance implements InstanceFileOwner {
     return this.#request("quiescence", (it) => quiesce(it, how))
   }
 
-  /** Ends {@link quiesce}; idempotent. */
+  /** Ends {@link quiesce}, and takes a definition that waited for the backup; idempotent. */
   get release(): Effect.Effect<void, DaemonRefused> {
     return this.#request("release", endQuiescence)
   }

@@ -48,8 +48,9 @@ const resume = (it: Serving): Effect.Effect<void> =>
     }
     // A server that is not saved ends with its run.
     const takes = state.install.phase === "ready" && (state.spec.definition.save || state.start_again)
-    // A backup reads the files of a server that it has stopped.
-    const isFree = state.held !== true && state.quiesced === undefined
+    // A backup reads the files of a server that it or a caller has stopped; a restart of a caller ends it.
+    const isRead = it.accesses.exclusive !== undefined && !state.start_again
+    const isFree = state.held !== true && state.quiesced === undefined && !isRead
     if (state.next !== undefined && isFree && takes) {
       return Effect.flatMap(takeNext(it), (isWorking) => (isWorking ? Effect.void : resume(it)))
     }

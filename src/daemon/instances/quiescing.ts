@@ -30,7 +30,8 @@ export const quiesce = Effect.fnUntraced(function* (it: Serving, how: Quiesce) {
   if (how.by === "stop" && !spec.definition.save) return yield* unsaved
   const quiesced = { by: how.by, token: run.token, after: how.by === "commands" ? how.after : [] }
   yield* file.update((state) => ({ ...state, quiesced }))
-  if (how.by === "pause") yield* live.run.pause
+  // A pause that is repeated later would freeze the server for good.
+  if (how.by === "pause" && !(yield* live.run.pause)) yield* release(it)
   if (how.by === "stop") yield* endProcess(it, "stop", stopTimeoutOf(spec.definition))
 })
 

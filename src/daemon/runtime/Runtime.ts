@@ -117,7 +117,8 @@ export interface Run {
   /** Writes the byte of ^C to the terminal of the process, if it has one. */
   readonly interrupt?: Effect.Effect<void, ConsoleInputFailed>
   signal(signal: StopSignal): Effect.Effect<void>
-  readonly pause: Effect.Effect<void>
+  /** Freezes its processes, and returns whether they are frozen: an engine may refuse it. */
+  readonly pause: Effect.Effect<boolean>
   readonly resume: Effect.Effect<void>
   /** Kills the main process and all its descendants, and waits until none is left. Idempotent. */
   readonly kill: Effect.Effect<void>

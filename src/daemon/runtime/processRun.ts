@@ -188,7 +188,7 @@ export const makeRun = Effect.fnUntraced(function* (
     // Sent twice, for processes that were forked during the first pass.
     pause: Effect.flatMap(setFrozen(true), (done) =>
       done ? Effect.void : Effect.repeat(signalEach("SIGSTOP"), { times: 1 })
-    ),
+    ).pipe(Effect.as(true)),
     resume: Effect.flatMap(setFrozen(false), () => signalEach("SIGCONT")),
     kill: Effect.andThen(killAll(parts, server_id, leader), relayEnded(relay)),
     usage: Effect.gen(function* () {

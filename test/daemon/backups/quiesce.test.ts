@@ -1,4 +1,4 @@
-import { rmSync } from "node:fs"
+import { existsSync, rmSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -6,6 +6,7 @@ import type { Quiesce } from "../../../src/contract/domain/Quiesce.ts"
 import type { ServerDefinition } from "../../../src/contract/domain/ServerDefinition.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put } from "../access/scene.ts"
+import { specOf } from "../support.ts"
 import { commands, quiescing, quietProcess, slow, slowly, watched } from "./quietScene.ts"
 import { here, newId, objectsOf, worked } from "./scene.ts"
 
@@ -134,6 +135,26 @@ describe("spec 12.10: pause", () => {
       yield* until("the server has stopped", () => scene.node.lastStatus(scene.id) === "offline")
       assert.include(scene.got(), "stop")
       assert.strictEqual((yield* end).figures?.consistency, "crash")
+    })
+  )
+})
+
+describe("spec 12.10: a definition that waits for the stop of a server", () => {
+  it.live("is taken after the copy, although a caller has stopped the server before", () =>
+    Effect.gen(function* () {
+      const scene = yield* running()
+      const { folder, id, node } = scene
+      const later = specOf({
+        install: { script: "echo later > later.txt" },
+        definition: { process: quietProcess }
+      })
+      yield* node.daemon.create({ ...later, id, defined_at: 2 })
+      const { end } = yield* copying(scene, { by: "pause" })
+      yield* node.daemon.power(id, "stop", 30, "a caller")
+      yield* until("the server has stopped", () => node.lastStatus(id) === "offline")
+      const { figures, reason } = yield* end
+      assert.strictEqual(figures?.consistency, "crash", reason)
+      yield* until("the definition is taken", () => existsSync(join(folder, "later.txt")))
     })
   )
 })

@@ -34,6 +34,35 @@ const text = ({ folder }: Scene, name: string) => readFileSync(join(folder, name
 
 const hidden = ({ folder }: Scene) => readdirSync(folder).filter((name) => name.startsWith(".muster"))
 
+describe("spec 12.5: restoring a folder in place of another one", () => {
+  it.live("never has a half of the old folder in place", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf({ far: false, instanceFiles: "copy" })
+      const world = join(scene.folder, "world")
+      const count = 300
+      for (let at = 0; at < count; at++) writeFileSync(join(world, `file${at}`), "")
+      const all = readdirSync(world).length
+      const backup = yield* made(scene)
+      writeFileSync(join(world, "later.txt"), "later")
+      const seen = new Set<number>()
+      const found = Effect.try(() => readdirSync(world).length)
+      const look = Effect.map(
+        Effect.orElseSucceed(found, () => 0),
+        (names) => seen.add(names)
+      )
+      const watching = Effect.forever(Effect.andThen(look, Effect.yieldNow))
+      const end = yield* Effect.raceFirst(
+        restored(scene, backup, { mode: "replace", paths: ["/world"] }),
+        watching
+      )
+      assert.strictEqual(end.state, "done", end.reason)
+      yield* look
+      assert.includeMembers([0, all, all + 1], [...seen])
+      assert.isTrue(seen.has(all) && seen.has(all + 1), [...seen].join())
+    })
+  )
+})
+
 for (const [name, place] of Object.entries(places)) {
   describe(`spec 12.5: restoring some paths of a backup: ${name}`, () => {
     it.live("replace makes a folder what it was in the backup, and touches nothing else", () =>

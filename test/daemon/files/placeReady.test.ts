@@ -3,7 +3,13 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { isBuilt, markReady, placedBy, recoverFiles } from "../../../src/daemon/files/swapFiles.ts"
+import {
+  isBuilt,
+  isPlaced,
+  markReady,
+  notePlaced,
+  recoverFiles
+} from "../../../src/daemon/files/swapFiles.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const made = (folder: string, name: string, text: string) => {
@@ -53,13 +59,29 @@ for (const [name, change] of Object.entries(changes)) {
           for (const step of change.steps.slice(0, killedAfter)) step(folder)
           yield* recoverFiles(folder)
           assert.strictEqual(which(folder, change.in), "new")
-          assert.strictEqual(yield* placedBy(folder), "task")
+          assert.isTrue(yield* isPlaced(folder, "task"))
           assert.sameMembers(readdirSync(folder), [...change.old, "files.placed"])
           yield* recoverFiles(folder)
           assert.strictEqual(which(folder, change.in), "new")
         })
       )
     }
+
+    it.effect("a later task does not make an earlier one unknown", () =>
+      Effect.gen(function* () {
+        const folder = yield* temporaryFolder
+        for (const task of ["first", "second"]) {
+          made(folder, change.aside, "new")
+          yield* markReady(folder, task)
+          yield* recoverFiles(folder)
+        }
+        yield* notePlaced(folder, "third")
+        assert.deepStrictEqual(
+          yield* Effect.forEach(["first", "second", "third", "fourth"], (task) => isPlaced(folder, task)),
+          [true, true, true, false]
+        )
+      })
+    )
 
     it.effect("before its decision, the next daemon has the old files", () =>
       Effect.gen(function* () {
@@ -68,7 +90,7 @@ for (const [name, change] of Object.entries(changes)) {
         made(folder, change.aside, "new")
         yield* recoverFiles(folder)
         for (const one of change.old) assert.strictEqual(which(folder, one), "old")
-        assert.isUndefined(yield* placedBy(folder))
+        assert.isFalse(yield* isPlaced(folder, "task"))
       })
     )
   })

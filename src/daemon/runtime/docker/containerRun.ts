@@ -61,7 +61,7 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     ended: Deferred.await(ended),
     write: (line) => Effect.suspend(() => (run === undefined ? consoleClosed : run.write(line))),
     signal: (signal) => Effect.suspend(() => (run === undefined ? kill : run.signal(signal))),
-    pause: ofRun((made) => made.pause),
+    pause: Effect.suspend(() => run?.pause ?? Effect.succeed(false)),
     resume: ofRun((made) => made.resume),
     kill,
     pids: Effect.suspend(() => run?.pids ?? Effect.succeed([])),
@@ -170,12 +170,23 @@ export const openContainerRun = Effect.fnUntraced(function* (
     )
     return FiberHandle.clear(retrying).pipe(
       Effect.andThen(once),
+      Effect.as(true),
       Effect.catch((error) =>
-        Effect.andThen(warn(error), isDown(error) ? FiberHandle.run(retrying, later) : Effect.void)
-      ),
-      Effect.asVoid
+        warn(error).pipe(
+          Effect.andThen(isDown(error) ? FiberHandle.run(retrying, later) : Effect.void),
+          Effect.as(false)
+        )
+      )
     )
   }
+
+  /** An engine refuses to pause a container that is paused. */
+  const isPaused = engine
+    .call("inspect", (docker) => docker.getContainer(id).inspect())
+    .pipe(
+      Effect.map(({ State }) => State.Paused),
+      Effect.orElseSucceed(() => false)
+    )
 
   const unpaused = FiberHandle.clear(retrying).pipe(
     Effect.andThen(engine.call("unpause", (docker) => docker.getContainer(id).unpause())),
@@ -209,9 +220,12 @@ export const openContainerRun = Effect.fnUntraced(function* (
     ended: Deferred.await(ended),
     write: (line) => input(`${line}\n`),
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
-    signal: (signal) => send(`send ${signal}`, (container) => container.kill({ signal })),
-    pause: send("pause", (container) => container.pause()),
-    resume: send("unpause", (container) => container.unpause()),
+    signal: (signal) => Effect.asVoid(send(`send ${signal}`, (container) => container.kill({ signal }))),
+    pause: Effect.flatMap(
+      send("pause", (container) => container.pause()),
+      (isDone) => (isDone ? Effect.succeed(true) : isPaused)
+    ),
+    resume: Effect.asVoid(send("unpause", (container) => container.unpause())),
     kill,
     pids: Effect.sync(() => (state?.Pid === undefined ? [] : pidsOfContainer(state.Pid, id))),
     usage: Effect.gen(function* () {

@@ -1,5 +1,7 @@
+import { readFileSync } from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
 import fc from "fast-check"
+import { onlineMatcher } from "../../../../src/daemon/console/onlineSignal.ts"
 import { parse, problemsOf, softwareFile } from "../support.ts"
 
 const quiesceOf = (text: string) => {
@@ -58,5 +60,24 @@ describe("spec 4.5, 12.10: quiesce of software", () => {
       problemsOf(softwareFile("a", `  quiesce: { before: ${lines}, until: saved }\n`), "software"),
       ["4:22: expected at most 20 lines, found 21"]
     )
+  })
+})
+
+describe("software/paper.yml: quiesce", () => {
+  it("waits for the server's own line, which no player can write", () => {
+    const { until = "" } = quiesceOf(readFileSync("software/paper.yml", "utf8")) ?? {}
+    const found = onlineMatcher(until)
+    if ("invalid" in found) assert.fail(found.invalid)
+    const isFound = (text: string) => found.matcher([{ text, continues: false, isCut: false }])
+    for (const line of [
+      "[12:30:05 INFO]: Saved the game",
+      "\u001b[32m[12:30:05 INFO]: Saved the game\u001b[m"
+    ])
+      assert.isTrue(isFound(line), line)
+    const said = "[12:30:05 INFO]: Saved the game"
+    for (const before of ["<Eve> ", "Eve: ", "[Not Secure] <Eve> ", "* Eve ", "[Eve] ", "[Eve: "])
+      for (const text of ["Saved the game", said, `]: ${said}`])
+        assert.isFalse(isFound(`[12:30:06 INFO]: ${before}${text}`) === true, `${before}${text}`)
+    assert.isFalse(isFound(`[12:30:06 INFO]: [Eve: Saved the game]`) === true)
   })
 })

@@ -278,8 +278,8 @@ describe.runIf(withEngine)(`Docker runtime${engineNote}`, () => {
         assert.isAbove(usage?.memory_bytes ?? 0, 0)
         assert.isAbove(usage?.uptime_ms ?? 0, 0)
         assert.isAtLeast(usage?.network?.rx_bytes ?? -1, 0)
-        yield* run.pause
-        yield* run.pause
+        assert.isTrue(yield* run.pause)
+        assert.isTrue(yield* run.pause)
         const frozenAt = number()
         const frozen = yield* run.usage
         yield* Effect.sleep(200)
