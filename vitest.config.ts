@@ -19,7 +19,7 @@ const onPostgres = [
   "test/controlPlane/servers/{,*/}{NodeReconciler,ServerIndex,ServerManager,nodeRequests,removal,reports}.test.ts",
   "test/controlPlane/keys/{ApiKeys,NodeKeys}.test.ts",
   "test/controlPlane/events/replayFromStore.test.ts",
-  "test/controlPlane/http/{backups,events,management,nodes,servers}.test.ts",
+  "test/controlPlane/http/{backupRules,backupTargets,backups,events,management,nodes,servers}.test.ts",
   "test/e2e/lifecycle/states.test.ts"
 ]
 

@@ -61,7 +61,7 @@ describe("shipped definitions", () => {
           const views = yield* blueprints.list
           assert.includeMembers(
             views.map(({ metadata }) => metadata.id),
-            ["demo", "demo-saved", "flying-squid", "paper"]
+            ["demo", "demo-nightly", "demo-saved", "flying-squid", "paper"]
           )
           for (const view of views) {
             const definition = yield* blueprints.resolve(view.metadata.id, {})
@@ -71,6 +71,20 @@ describe("shipped definitions", () => {
         }).pipe(Effect.provide(stores(shipped, log)))
         assert.deepStrictEqual(log, [])
       })
+    )
+  )
+
+  it.live("demo-nightly warns, backs up and restarts its servers, in this order", () =>
+    live(
+      Effect.gen(function* () {
+        const { blueprints } = yield* (yield* BlueprintStore).whole
+        const { backup, schedules = [] } = blueprints.get("demo-nightly") ?? {}
+        assert.deepStrictEqual(
+          schedules.flatMap(({ steps }) => steps.map((step) => Object.keys(step)[0])),
+          ["warn", "backup", "power", "wait_for"]
+        )
+        assert.deepStrictEqual(backup?.keep, { last: 3, daily: 7, weekly: 4 })
+      }).pipe(Effect.provide(stores(shipped)))
     )
   )
 
