@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto"
 import { statSync } from "node:fs"
 import { join, resolve } from "node:path"
-import { Context, Effect, Layer, Option, Schedule } from "effect"
+import { Context, Effect, Layer, Schedule } from "effect"
 import { BackupTargetSeal, makeBackupTargetSeal } from "../controlPlane/backups/BackupTargets.ts"
 import { writeNewFile } from "../controlPlane/keys/firstKey.ts"
 import { makeTokenSeal, TokenSeal } from "../controlPlane/nodes/nodeWrites.ts"
@@ -82,7 +82,7 @@ export const refuseOtherSecret = Layer.effectDiscard(
     const repo = yield* SecretRepo
     const store = yield* Store
     const look = Effect.gen(function* () {
-      const stored = Option.getOrUndefined(yield* store.read(repo.fingerprint))
+      const stored = yield* store.read(repo.fingerprint)
       const differs = stored !== undefined && stored !== fingerprint
       return { stored, refused: differs && (yield* othersServe) }
     })

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import type { BackupRecord } from "../../contract/domain/Backup.ts"
 import {
@@ -139,10 +139,10 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
     const find = Effect.fnUntraced(function* (id: string) {
       if (id === NODE_TARGET) return yield* ofService()
       if (file.has(id)) return yield* ofFile(id)
-      return Option.getOrUndefined(yield* repo.find(id)) ?? (yield* NotFound.backupTarget(id))
+      return (yield* repo.find(id)) ?? (yield* NotFound.backupTarget(id))
     })
     const stored = Effect.fnUntraced(function* (id: string) {
-      const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+      const record = yield* store.read(repo.find(id))
       if (record === undefined) return yield* NotFound.backupTarget(id)
       const { sealed, settings } = record
       const secret_access_key = sealed === null ? undefined : seal.open(id, sealed)

@@ -3,7 +3,7 @@
  * and deletes them, `runners` does the work of their operations on nodes, `layerBackups` removes those that are due.
  * Begin with `Backups`, `runners`, `http`.
  */
-import { Clock, Context, Effect, Layer, Option } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import {
   archiveOf,
@@ -100,7 +100,7 @@ const makeReads = Effect.gen(function* () {
 
   const find = Effect.fn("Backups.find")(function* (id: string) {
     const { sees } = yield* visibility
-    const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+    const record = yield* store.read(repo.find(id))
     return record === undefined || !sees(record) ? yield* NotFound.backup(id) : record
   })
 
@@ -255,13 +255,13 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
 
     /** Returns the operation that makes a backup, or has made it, if there is one. */
     const operationOf = Effect.fnUntraced(function* (id: string) {
-      const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+      const record = yield* store.read(repo.find(id))
       return record === undefined ? undefined : { id: record.operation_id, server_id: record.server_id }
     })
 
     const verify = Effect.fn("Backups.verify")(function* (id: string) {
       const record = yield* finished(id)
-      const server: ServerRecord | undefined = Option.getOrUndefined(yield* index.lookUp(record.server_id))
+      const server: ServerRecord | undefined = yield* index.lookUp(record.server_id)
       if (server === undefined) {
         return yield* new Conflict({
           detail: `the server of the backup was deleted: ${record.server_id}`,

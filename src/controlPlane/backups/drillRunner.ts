@@ -1,4 +1,4 @@
-import { Context, Duration, Effect, Option } from "effect"
+import { Context, Duration, Effect } from "effect"
 import { type BackupDrill, RestoreWork } from "../../contract/domain/Backup.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
@@ -43,7 +43,7 @@ export const makeDrillRunner = Effect.fnUntraced(function* (restore: OperationRu
   const note = Effect.fnUntraced(function* (operation: OperationRecord, result: Omit<BackupDrill, "at">) {
     const at = yield* nowText
     const { backup_id } = yield* readWork(operation)
-    const backup = Option.getOrUndefined(yield* store.read(repo.find(backup_id)))
+    const backup = yield* store.read(repo.find(backup_id))
     if (backup === undefined) return
     yield* store.write(repo.drilled(backup_id, { at, ...result }, index.factsOf(backup.server_id)))
   })

@@ -1,4 +1,4 @@
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import { archiveOf, type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
 import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import { Unavailable } from "../../contract/domain/errors.ts"
@@ -80,7 +80,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   })
 
   const backupOf = Effect.fnUntraced(function* (id: string) {
-    const backup = Option.getOrUndefined(yield* store.read(repo.find(id)))
+    const backup = yield* store.read(repo.find(id))
     return backup ?? (yield* new OperationFailed({ reason: `the backup was deleted: ${id}` }))
   })
 

@@ -1,4 +1,4 @@
-import { Effect, Layer, Option } from "effect"
+import { Effect, Layer } from "effect"
 import { BackupTask, type BackupTaskState } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
@@ -69,7 +69,7 @@ export const BackupRunners = Layer.effectDiscard(
     const { register } = yield* OperationRunners
 
     const backupOf = Effect.fnUntraced(function* ({ backup_id }: BackupTask) {
-      const backup = Option.getOrUndefined(yield* store.read(repo.find(backup_id)))
+      const backup = yield* store.read(repo.find(backup_id))
       return backup ?? (yield* new OperationFailed({ reason: "the backup was deleted" }))
     })
     const callOf = Effect.fnUntraced(function* (operation: OperationRecord) {

@@ -1,17 +1,5 @@
 import { timingSafeEqual } from "node:crypto"
-import {
-  Clock,
-  Context,
-  DateTime,
-  Effect,
-  Fiber,
-  Layer,
-  Metric,
-  Option,
-  RcMap,
-  Redacted,
-  Schedule
-} from "effect"
+import { Clock, Context, DateTime, Effect, Fiber, Layer, Metric, RcMap, Redacted, Schedule } from "effect"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
 import { restrictionOf, rightsOf } from "../../contract/domain/Key.ts"
@@ -87,7 +75,7 @@ export class ApiKeys extends Context.Service<ApiKeys>()("muster/keys/ApiKeys", {
       yield* describeAudit({ id: record.id })
       const { quota } = record
       const insert = Effect.gen(function* () {
-        const exists = quota === undefined || Option.isSome(yield* quotas.find(quota))
+        const exists = quota === undefined || (yield* quotas.find(quota)) !== undefined
         if (!exists) return yield* noSuchQuota(quota)
         yield* repo.insert(record)
       })

@@ -1,4 +1,4 @@
-import { Clock, Duration, Effect, Option, Redacted } from "effect"
+import { Clock, Duration, Effect, Redacted } from "effect"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, InvalidRequest, NotFound, named, Unauthorized } from "../../contract/domain/errors.ts"
@@ -118,7 +118,7 @@ export const QuotasHandlers = handlersOf(
     const store = yield* Store
 
     const found = Effect.fnUntraced(function* (name: string) {
-      const record = Option.getOrUndefined(yield* quotas.find(name))
+      const record = yield* quotas.find(name)
       return record ?? (yield* notFound(name))
     })
     const withUse = Effect.fnUntraced(function* (record: QuotaRecord) {
@@ -138,7 +138,7 @@ export const QuotasHandlers = handlersOf(
         yield* describeAudit({ id: name, changes: Object.keys(limits) })
         const created_at = yield* nowText
         const insert = Effect.gen(function* () {
-          if (Option.isSome(yield* quotas.find(name))) {
+          if ((yield* quotas.find(name)) !== undefined) {
             return yield* new Conflict({
               detail: `a quota has this name: ${name}`,
               hint: "Choose another name, or change the quota: PATCH /api/quotas/:quota."

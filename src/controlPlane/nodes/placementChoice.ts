@@ -1,6 +1,6 @@
 /** The choice of a node for a server, and the reasons against the others. Reserves nothing, and never waits. */
 
-import { type Option, Result } from "effect"
+import { Result } from "effect"
 import { type NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
 import { type Capacity, type NodeFit, notCallable } from "../../contract/domain/Node.ts"
@@ -206,15 +206,15 @@ export const makePlacementChoice = (fleet: FleetState, options: LoadBalancerOpti
     })
   }
 
-  const whyNot = (request: PlacementRequest, found: Option.Option<AvailableCapacity>): string | undefined => {
-    if (found._tag === "None") return "the node is gone"
-    const { capacity, connected, drained, has_blueprint } = found.value
+  const whyNot = (request: PlacementRequest, found: AvailableCapacity | undefined): string | undefined => {
+    if (found === undefined) return "the node is gone"
+    const { capacity, connected, drained, has_blueprint } = found
     const { alone, ...need } = needOf(request)
     if (!connected) return "the node is not connected"
     if (request.node_id === undefined && drained) return "the node is drained"
     if (request.node_id === undefined && alone !== undefined && has_blueprint)
       return `the node has a server of ${alone}`
-    const [short] = shortages({ ...freeOf(capacity, found.value, options), ports: need.ports }, need)
+    const [short] = shortages({ ...freeOf(capacity, found, options), ports: need.ports }, need)
     return short === undefined ? undefined : `the node is without ${short.needed}`
   }
 

@@ -1,4 +1,4 @@
-import { Cause, Clock, Context, Duration, Effect, Layer, Metric, Option } from "effect"
+import { Cause, Clock, Context, Duration, Effect, Layer, Metric } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { isUnderway } from "../../contract/domain/Migration.ts"
@@ -58,10 +58,10 @@ const makeCancellation = Effect.gen(function* () {
 
   /** Returns the reason, nothing if there is none, or `ended`. */
   const look = Effect.fnUntraced(function* ({ created_by, id, server_id }: OperationRecord) {
-    const now = Option.getOrUndefined(yield* store.read(repo.find(id)))
+    const now = yield* store.read(repo.find(id))
     if (now === undefined || hasEnded(now.state)) return "ended" as const
     if (now.cancelling !== null) return { reason: now.cancelling }
-    const server = Option.getOrUndefined(yield* index.lookUp(server_id))
+    const server = yield* index.lookUp(server_id)
     if (server === undefined) return { reason: "its server was deleted" }
     const holder = created_by === null ? undefined : yield* keys.holder(created_by)
     if (created_by !== null && holder === undefined) return { reason: REVOKED }
@@ -251,7 +251,7 @@ export const OperationLeader = Layer.effectDiscard(
       runner: OperationRunner,
       reason: string
     ) {
-      const now = Option.getOrUndefined(yield* store.read(repo.find(operation.id)))
+      const now = yield* store.read(repo.find(operation.id))
       const server = index.get(operation.server_id)
       const state =
         now?.state === "running" && server !== undefined
@@ -289,7 +289,7 @@ export const OperationLeader = Layer.effectDiscard(
       name: "operation",
       fields: (operation_id: string) => ({ operation_id }),
       step: Effect.fnUntraced(function* (id: string): Effect.fn.Return<StepOutcome, RunnerError> {
-        const operation = Option.getOrUndefined(yield* store.read(repo.find(id)))
+        const operation = yield* store.read(repo.find(id))
         const runner = operation === undefined ? undefined : runners.of(operation.kind)
         if (operation === undefined || hasEnded(operation.state)) return "done"
         // A newer version has begun it, and does it once it leads.

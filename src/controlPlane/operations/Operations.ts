@@ -2,7 +2,7 @@
  * Operations: tasks of servers that may last longer than a request (spec 11). `Operations` begins, shows and cancels them,
  * `OperationLeader` does the work with the runner of each kind. Begin with `Operations`, `OperationRunners`, `http`.
  */
-import { Context, Effect, Layer, Option, type Schema } from "effect"
+import { Context, Effect, Layer, type Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, NotFound, Unavailable } from "../../contract/domain/errors.ts"
@@ -96,7 +96,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
 
     const find = Effect.fn("Operations.find")(function* (id: string) {
       const { sees } = yield* visibility
-      const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+      const record = yield* store.read(repo.find(id))
       return record === undefined || !sees(record) ? yield* NotFound.operation(id) : record
     })
 
@@ -117,8 +117,8 @@ export class Operations extends Context.Service<Operations>()("muster/operations
         // A key that holds transfers open leaves room for the backups of others.
         if (isBounded && by_key >= MOST_OF_KEY) return yield* tooMany(server, by_key, " of this key")
         if (total >= MOST) return yield* allBusy(total)
-        const other = isExclusive(kind) ? yield* repo.exclusiveOf(server.id) : Option.none()
-        if (Option.isSome(other)) return yield* busy(other.value)
+        const other = isExclusive(kind) ? yield* repo.exclusiveOf(server.id) : undefined
+        if (other !== undefined) return yield* busy(other)
         yield* repo.insert(record, server)
         yield* alongside(record)
       })
@@ -147,7 +147,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       const reason = "a caller has cancelled it"
       const facts = index.factsOf(server_id)
       const change = Effect.gen(function* () {
-        const before = Option.getOrUndefined(yield* repo.find(id))
+        const before = yield* repo.find(id)
         if (before === undefined) return yield* NotFound.operation(id)
         if (hasEnded(before.state)) return yield* notCancellable(before)
         const after =
@@ -167,7 +167,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       const changed = yield* index.changeOf(server_id)
       while (true) {
         changed.closeUnsafe()
-        const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+        const record = yield* store.read(repo.find(id))
         if (record === undefined || hasEnded(record.state)) return record
         yield* changed.await
       }

@@ -1,4 +1,4 @@
-import { Clock, Duration, Effect, Latch, Layer, Option, Result } from "effect"
+import { Clock, Duration, Effect, Latch, Layer, Result } from "effect"
 import type { InvalidRequest, Unavailable } from "../../contract/domain/errors.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {
@@ -140,9 +140,7 @@ const makeEndings = Effect.gen(function* () {
     yield* Effect.addFinalizer(() => Effect.sync(() => void changed.delete(id)))
     while (true) {
       latch.closeUnsafe()
-      const now = Option.getOrUndefined(
-        yield* Effect.retry(store.read(repo.findRun(id)), databaseRetrySchedule)
-      )
+      const now = yield* Effect.retry(store.read(repo.findRun(id)), databaseRetrySchedule)
       if (now?.cancelling !== null && now !== undefined)
         return { state: "cancelled" as const, reason: now.cancelling }
       yield* latch.await
@@ -203,7 +201,7 @@ const makeWorkOn = Effect.gen(function* () {
   const step = Effect.fnUntraced(function* (
     id: string
   ): Effect.fn.Return<StepOutcome, Unavailable | InvalidRequest> {
-    const run = Option.getOrUndefined(yield* store.read(repo.findRun(id)))
+    const run = yield* store.read(repo.findRun(id))
     if (run === undefined || run.finished_at !== null || run.settings === null) return "done"
     if (run.started_at === null) {
       const [first] = yield* store.read(repo.unfinished(run.schedule_id))

@@ -1,5 +1,5 @@
 /** Checks of a schedule: its times, its servers, and the rights of its key (spec 13.4). */
-import { Effect, Option, Result } from "effect"
+import { Effect, Result } from "effect"
 import { applicationScopes } from "../../contract/api/middleware.ts"
 import { Forbidden, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
@@ -100,8 +100,7 @@ export const makeScheduleServers = Effect.gen(function* () {
     }),
     /** @error NotFound the caller may not read the server, or it does not exist */
     find: Effect.fnUntraced(function* (id: ServerId) {
-      const found = yield* index.lookUpWithin(id, yield* currentRestriction)
-      return Option.isSome(found) ? found.value : yield* NotFound.server(id)
+      return (yield* index.lookUpWithin(id, yield* currentRestriction)) ?? (yield* NotFound.server(id))
     })
   } as const
 })

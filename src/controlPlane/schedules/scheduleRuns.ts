@@ -1,5 +1,5 @@
 /** Runs of schedules as callers see and cancel them (spec 13.2). */
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
@@ -88,7 +88,7 @@ export const makeView = Effect.gen(function* () {
   /** Finds a schedule within a transaction or a read. */
   const find = Effect.fnUntraced(function* (id: string) {
     const created_by = yield* creator
-    const record = Option.getOrUndefined(yield* repo.find(id))
+    const record = yield* repo.find(id)
     const isOther = created_by !== undefined && record?.created_by !== created_by
     return record === undefined || isOther ? yield* NotFound.schedule(id) : record
   })
@@ -107,7 +107,7 @@ export const makeView = Effect.gen(function* () {
   })
 
   const findRun = Effect.fnUntraced(function* (id: string) {
-    const run = Option.getOrUndefined(yield* store.read(repo.findRun(id)))
+    const run = yield* store.read(repo.findRun(id))
     const isSeen =
       run !== undefined && (yield* Effect.option(store.read(find(run.schedule_id))))._tag === "Some"
     return run === undefined || !isSeen ? yield* NotFound.run(id) : run

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Layer, Option, Stream } from "effect"
+import { Clock, Context, Effect, Layer, Stream } from "effect"
 import { crashLines } from "../../contract/domain/CrashRecord.ts"
 import {
   type Conflict,
@@ -159,7 +159,7 @@ export class NodeGateway extends Context.Service<
             records.toSorted((one, other) => (one.id < other.id ? -1 : 1))
           ),
         server: Effect.fnUntraced(function* (node_id, server_id) {
-          const record = Option.getOrUndefined(yield* index.lookUp(server_id, node_id))
+          const record = yield* index.lookUp(server_id, node_id)
           return record?.node_id === node_id ? record : yield* NotFound.server(server_id)
         }),
         replacePorts: Effect.fn("NodeGateway.replacePorts")((node_id, boot_id, server_id, taken) =>

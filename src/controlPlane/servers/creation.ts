@@ -1,4 +1,4 @@
-import { Clock, Effect, Exit, Option, Schema } from "effect"
+import { Clock, Effect, Exit, Schema } from "effect"
 import type { CreationPlan } from "../../contract/api/ServersGroup.ts"
 import { CurrentAudit, describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, type Forbidden, Unavailable } from "../../contract/domain/errors.ts"
@@ -242,7 +242,7 @@ const makeCreateOnce = Effect.gen(function* () {
     const { key, body_hash } = request.idempotency
     const answered = Effect.gen(function* () {
       const notBefore = (yield* Clock.currentTimeMillis) - ANSWER_LIFETIME
-      const answer = Option.getOrUndefined(yield* store.read(idempotency.find(key, notBefore)))
+      const answer = yield* store.read(idempotency.find(key, notBefore))
       return yield* answer === undefined ? createNew(request) : repeat(answer, body_hash)
     })
     return keys.withLock(key)(answered)

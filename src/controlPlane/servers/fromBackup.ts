@@ -1,4 +1,4 @@
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import type { RestoreWork } from "../../contract/domain/Backup.ts"
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
@@ -27,7 +27,7 @@ export const makeFromBackup = Effect.gen(function* () {
     if (from_backup === undefined) return request
     yield* checkRightFor("from_backup", "restore")
     const within = yield* currentRestriction
-    const backup = Option.getOrUndefined(yield* store.read(repo.find(from_backup)))
+    const backup = yield* store.read(repo.find(from_backup))
     if (backup === undefined || !index.isWithin(backup.server_id, within))
       return yield* NotFound.backup(from_backup)
     if (backup.state !== "done") {

@@ -1,4 +1,4 @@
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect } from "effect"
 import type { AuditedRequest } from "../../contract/domain/AuditedRequest.ts"
 import type { Forbidden } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
@@ -73,16 +73,18 @@ export const availableCapacity = Effect.fnUntraced(function* (
 
   return {
     /** Returns the free capacity of a server's node, unless the node was deleted. */
-    of: (record: ServerRecord): Option.Option<AvailableCapacity> =>
-      Option.map(read.get(pairOf(record)) ?? Option.none(), (room) => {
-        const { disk_bytes, memory_bytes } = taken(record.node_id)
-        return {
+    of: (record: ServerRecord): AvailableCapacity | undefined => {
+      const room = read.get(pairOf(record))
+      const { disk_bytes, memory_bytes } = taken(record.node_id)
+      return (
+        room && {
           ...room,
           memory_bytes: room.memory_bytes + memory_bytes,
           disk_bytes: room.disk_bytes + disk_bytes,
           has_blueprint: room.has_blueprint || blueprints.has(pairOf(record))
         }
-      }),
+      )
+    },
     take: (record: ServerRecord): void => {
       const { definition, node_id } = record
       const { disk_bytes, memory_bytes } = taken(node_id)

@@ -1,4 +1,4 @@
-import { Effect, Layer, Option } from "effect"
+import { Effect, Layer } from "effect"
 import { NotFound } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { admits } from "../../contract/domain/Key.ts"
@@ -49,8 +49,8 @@ const ServerAccessLayer = Layer.effect(
       mayRead: Effect.fnUntraced(function* (id) {
         const restriction = yield* currentRestriction
         if (restriction === undefined) return true
-        if (Option.isSome(yield* index.lookUpWithin(id, restriction))) return true
-        const found = Option.getOrUndefined(yield* store.read(kept.find(id)))
+        if ((yield* index.lookUpWithin(id, restriction)) !== undefined) return true
+        const found = yield* store.read(kept.find(id))
         return found !== undefined && admits(restriction, found.record)
       }),
       explained: Effect.fnUntraced(function* (text, error) {

@@ -1,4 +1,4 @@
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import { auditUnchanged } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, Unavailable } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
@@ -29,7 +29,7 @@ const makeNoteStop = Effect.gen(function* () {
   const store = yield* Store
   return (id: ServerId) =>
     store.read(rollouts.server(id)).pipe(
-      Effect.flatMap((found) => (Option.isSome(found) ? store.write(rollouts.stopped(id)) : Effect.void)),
+      Effect.flatMap((found) => (found === undefined ? Effect.void : store.write(rollouts.stopped(id)))),
       Effect.timeoutOption(TIMEOUT),
       Effect.catch((error) => Effect.logDebug(`a stop was not recorded: ${error.detail}`))
     )

@@ -1,5 +1,5 @@
 /** The key by which clients of SFTP know the service: one for all replicas, encrypted in the database (spec 10.6). */
-import { Context, Effect, Layer, Option, Semaphore } from "effect"
+import { Context, Effect, Layer, Semaphore } from "effect"
 import { SftpRepo } from "../store/repos/SftpRepo.ts"
 import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
 import { Store } from "../store/Store.ts"
@@ -51,7 +51,7 @@ const make = Effect.gen(function* () {
   let known: HostKey | undefined
 
   const stored = Effect.gen(function* () {
-    const sealed = Option.getOrUndefined(yield* store.read(repo.hostKey))
+    const sealed = yield* store.read(repo.hostKey)
     const text = sealed === undefined ? undefined : seal.open(ROW, sealed)
     return { isThere: sealed !== undefined, key: text === undefined ? undefined : yield* parsed(text) }
   })

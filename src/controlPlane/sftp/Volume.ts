@@ -1,5 +1,5 @@
 /** The files that one connection reaches: of one server, or of each server that the key may browse (spec 10.6). */
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import { childPath, isWithin, nameBytes } from "../../contract/domain/Files.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
@@ -70,9 +70,7 @@ const makeServerVolume = Effect.fnUntraced(function* (client: Client) {
     id: ServerId
   ): Effect.fn.Return<NodeFiles, DaemonError | FileRefused> {
     const readable = yield* Effect.mapError(access.mayRead(id), unavailable)
-    const record = readable
-      ? Option.getOrUndefined(yield* Effect.mapError(index.lookUp(id), unavailable))
-      : undefined
+    const record = readable ? yield* Effect.mapError(index.lookUp(id), unavailable) : undefined
     if (record === undefined) return yield* noSuchPath(`/${id}`)
     return (yield* daemons.of(record.node_id)).files
   })

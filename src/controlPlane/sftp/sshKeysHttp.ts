@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto"
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect } from "effect"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { applicationScopes } from "../../contract/api/middleware.ts"
 import type { SshKey } from "../../contract/api/SftpGroup.ts"
@@ -40,7 +40,7 @@ export const SshKeysHandlers = handlersOf(
     const isValid = ({ expires_at, revoked_at }: KeyRecord, now: number) =>
       revoked_at === null && millisOf(expires_at) > now
     const known = Effect.fnUntraced(function* (id: string) {
-      return Option.getOrUndefined(yield* keys.find(id)) ?? (yield* noSuchKey(id))
+      return (yield* keys.find(id)) ?? (yield* noSuchKey(id))
     })
     const valid = Effect.fnUntraced(function* (id: string, now: number) {
       const record = yield* known(id)
@@ -56,7 +56,7 @@ export const SshKeysHandlers = handlersOf(
       const now = yield* Clock.currentTimeMillis
       yield* valid(key_id, now)
       const other = yield* repo.find(key.fingerprint)
-      const owner = other === undefined ? undefined : Option.getOrUndefined(yield* keys.find(other.key_id))
+      const owner = other === undefined ? undefined : yield* keys.find(other.key_id)
       if (owner !== undefined && isValid(owner, now)) {
         return yield* new Conflict({
           detail: `the key ${owner.id} (${owner.name}) has this SSH key`,

@@ -1,5 +1,5 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from "node:crypto"
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { firstRow, upsertRows } from "./sql/rows.ts"
 import { write } from "./sql/Transaction.ts"
@@ -69,7 +69,7 @@ export class SecretRepo extends Context.Service<SecretRepo>()("muster/store/Secr
   make: Effect.map(SqlClient.SqlClient, (sql) => ({
     fingerprint: Effect.map(
       readFingerprint(sql`SELECT fingerprint FROM secret_fingerprint`),
-      Option.map((row) => row.fingerprint)
+      (row) => row?.fingerprint
     ),
     save: (fingerprint: string) =>
       write(upsertRows(sql, "secret_fingerprint", "id", [{ id: 1, fingerprint }]))

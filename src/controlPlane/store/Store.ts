@@ -8,7 +8,7 @@ import { absorbSqlErrors } from "./sql/sqlErrors.ts"
 import type { Transaction } from "./sql/Transaction.ts"
 import { makeGroupCommit } from "./write/groupCommit.ts"
 
-export { Transaction } from "./sql/Transaction.ts"
+export { append, Transaction } from "./sql/Transaction.ts"
 
 /** Runs all writes. Mutations share a transaction (group commit); a failed one undoes only its savepoint. */
 export class Store extends Context.Service<

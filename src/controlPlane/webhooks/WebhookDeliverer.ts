@@ -1,4 +1,4 @@
-import { Clock, Effect, Layer, Option, Stream } from "effect"
+import { Clock, Effect, Layer, Stream } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { isOptInChange, isPublic, type JournalEntry } from "../../contract/domain/Journal.ts"
@@ -225,7 +225,7 @@ export const WebhookDeliverer = Layer.effectDiscard(
 
     const step = Effect.fnUntraced(function* (id: WebhookId): Effect.fn.Return<StepOutcome, Unavailable> {
       while (true) {
-        const record = Option.getOrUndefined(yield* store.read(repo.find(id)))
+        const record = yield* store.read(repo.find(id))
         if (record === undefined || record.is_parked) {
           known.delete(id)
           rounds.delete(id)

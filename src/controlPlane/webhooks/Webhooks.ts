@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util"
-import { Clock, Context, Effect, Layer, Option, type Schema } from "effect"
+import { Clock, Context, Effect, Layer, type Schema } from "effect"
 import type { CreateWebhook, PatchWebhook } from "../../contract/api/WebhooksGroup.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, CursorExpired, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
@@ -83,7 +83,7 @@ const makeRecords = Effect.gen(function* () {
   const store = yield* Store
 
   const find = Effect.fnUntraced(function* (id: WebhookId) {
-    return Option.getOrUndefined(yield* repo.find(id)) ?? (yield* notFound(id))
+    return (yield* repo.find(id)) ?? (yield* notFound(id))
   })
 
   return {

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Option } from "effect"
+import { Effect, Fiber } from "effect"
 import { ServerId } from "../../../src/contract/domain/Id.ts"
 import type {
   OperationKind,
@@ -383,7 +383,7 @@ describe("spec 11.5: bounds", () => {
         assert(refused._tag === "Failure")
         assert.strictEqual(refused.failure._tag, "Unavailable")
         const kept = yield* plane.store.read(plane.operationRepo.find("other1"))
-        assert.strictEqual(Option.getOrUndefined(kept)?.state, "queued")
+        assert.strictEqual(kept?.state, "queued")
       })
     )
   )

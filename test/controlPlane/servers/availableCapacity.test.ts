@@ -1,6 +1,6 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import { availableCapacity } from "../../../src/controlPlane/servers/insertion.ts"
 import { CapacityRepo } from "../../../src/controlPlane/store/repos/CapacityRepo.ts"
 import { NodeRepo } from "../../../src/controlPlane/store/repos/NodeRepo.ts"
@@ -27,7 +27,7 @@ describe("design: creations that share a write", () => {
             rooms,
             [...records, gone].map((record) => ({ record }))
           )
-          assert.deepStrictEqual(tally.of(gone), Option.none())
+          assert.isUndefined(tally.of(gone))
           for (const record of records) {
             const { blueprint_id, node_id } = record
             assert.deepStrictEqual(tally.of(record), yield* rooms.of(node_id, blueprint_id))

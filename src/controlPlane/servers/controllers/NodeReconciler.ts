@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Stream } from "effect"
+import { Context, Effect, Layer, Stream } from "effect"
 import { type InvalidRequest, named, type Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type {
@@ -113,7 +113,7 @@ const makeReconcileKept = Effect.gen(function* () {
     // Under the lock: an undelete that has the server back on its node ends first.
     const keep = yield* Effect.filter(
       listed.filter((id) => onRecord.has(id)),
-      (id) => locks.withLock(id)(Effect.map(store.read(repo.find(id)), Option.isSome))
+      (id) => locks.withLock(id)(Effect.map(store.read(repo.find(id)), (found) => found !== undefined))
     )
     const has = new Set([...listed, ...(kept ?? [])])
     const gone = kept === undefined ? [] : [...onRecord].filter((id) => !has.has(id))

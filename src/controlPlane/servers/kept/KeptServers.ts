@@ -1,5 +1,5 @@
 /** Deleted servers whose files their nodes keep (spec 3.19): listed, given back, or purged before their time. */
-import { Context, Data, Effect, Layer, Option } from "effect"
+import { Context, Data, Effect, Layer } from "effect"
 import { describeAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { NotFound, Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
@@ -19,12 +19,12 @@ import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { DeletedServerRepo, type KeptServer, KeptServerRepo } from "../../store/repos/DeletedServerRepo.ts"
 import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Store } from "../../store/Store.ts"
+import { append, Store } from "../../store/Store.ts"
 import { type ListRequest, matches, wantedPage } from "../list/listQuery.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
 import { type Include, includeOf, summaryOf } from "../list/summary.ts"
 import { creationRefusal } from "../state/callerLimits.ts"
-import { append, makeMigrationRecords } from "../state/migrationRecords.ts"
+import { makeMigrationRecords } from "../state/migrationRecords.ts"
 import { creationOf, isUnknownToNode, makeNodeErrors, type NodeCallError } from "../state/nodeCalls.ts"
 import { makeQuotaUsage } from "../state/quotaRules.ts"
 import { ServerLocks } from "../state/ServersOptions.ts"
@@ -54,7 +54,7 @@ const makeReads = Effect.gen(function* () {
 
   const find = Effect.fnUntraced(function* (id: ServerId) {
     const within = yield* currentRestriction
-    const found = Option.getOrUndefined(yield* store.read(kept.find(id)))
+    const found = yield* store.read(kept.find(id))
     return found !== undefined && admits(within, found.record) ? found : yield* NotFound.server(id)
   })
 
@@ -65,7 +65,7 @@ const makeReads = Effect.gen(function* () {
     const within = yield* currentRestriction
     const { next, records } = yield* wantedPage(
       { ...query, limit, noun: "deleted server", rows: ROWS },
-      (page) => store.read(kept.page(page.limit, page.after)),
+      (page) => store.read(kept.page(page)),
       ({ record }) => matches({ ...filter, within }, asDeleted(record))
     )
     return {
@@ -175,7 +175,7 @@ const makeUndelete = Effect.gen(function* () {
     function* ({ id, node_id }: ServerRecord) {
       const [live] = yield* store.read(servers.find([id]))
       if (live !== undefined) return yield* restore(live)
-      if (Option.isNone(yield* store.read(kept.find(id)))) return
+      if ((yield* store.read(kept.find(id))) === undefined) return
       const daemon = yield* daemons.of(node_id)
       yield* daemon.remove(id, { kept: true })
     },

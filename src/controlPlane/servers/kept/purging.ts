@@ -81,9 +81,9 @@ export const KeptServerPurges = Layer.effectDiscard(
       }
       while (left > 0) {
         const oldest = yield* store.read(kept.oldestOn(node_id, creators))
-        if (oldest._tag === "None") return
-        yield* purgeFor("its node needs the disk")(oldest.value)
-        left -= oldest.value.disk_bytes
+        if (oldest === undefined) return
+        yield* purgeFor("its node needs the disk")(oldest)
+        left -= oldest.disk_bytes
       }
     })
 

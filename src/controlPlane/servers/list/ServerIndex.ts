@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto"
-import { Context, Effect, Latch, Layer, Option, type Scope, Stream } from "effect"
+import { Context, Effect, Latch, Layer, type Scope, Stream } from "effect"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../../contract/domain/Journal.ts"
 import { admits, type Restriction } from "../../../contract/domain/Key.ts"
@@ -263,18 +263,15 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
         Effect.suspend(() => {
           const record = table.get(id)
           return record === undefined || (node_id !== undefined && record.node_id !== node_id)
-            ? Effect.map(journal.catchUp, () => Option.fromUndefinedOr(table.get(id)))
-            : Effect.succeed(Option.some(record))
+            ? Effect.map(journal.catchUp, () => table.get(id))
+            : Effect.succeed(record)
         }),
       /**
        * {@link lookUp} within a restriction. A server outside is looked up again as if it did not exist: its labels
        * may have changed, and the caller cannot tell the cases apart.
        */
       lookUpWithin: (id: ServerId, restriction: Restriction | undefined) =>
-        Effect.map(
-          lookTwice(() => admitted(id, restriction)),
-          Option.fromUndefinedOr
-        ),
+        lookTwice(() => admitted(id, restriction)),
       /** Whether {@link lookUpWithin} finds a server; false also if it could not look. */
       isKnown: (id: ServerId, restriction: Restriction | undefined) =>
         Effect.match(

@@ -19,9 +19,9 @@ import { followChanges } from "../../store/journal/Journal.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Store } from "../../store/Store.ts"
+import { append, Store } from "../../store/Store.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { append, makeMigrationRecords } from "../state/migrationRecords.ts"
+import { makeMigrationRecords } from "../state/migrationRecords.ts"
 import { logFields } from "../state/recordChanges.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
 import { ServerLocks, ServersOptions } from "../state/ServersOptions.ts"
@@ -138,8 +138,8 @@ const makeDrains = Effect.gen(function* () {
         yield* drain
         yield* append({ topic: "node:evacuation", node_id })
         for (const { server_id } of failed) {
-          const record = Option.getOrUndefined(yield* servers.lock(server_id))
-          const migration = Option.getOrUndefined(yield* migrations.find(server_id))
+          const record = yield* servers.lock(server_id)
+          const migration = yield* migrations.find(server_id)
           if (record !== undefined && migration?.phase === "failed") yield* records.forget(record)
         }
       })

@@ -64,8 +64,8 @@ export const makeMigrationSteps = Effect.gen(function* () {
   ): Effect.Effect<StepResult, Unavailable> =>
     store.write(
       Effect.gen(function* () {
-        const record = Option.getOrUndefined(yield* servers.lock(server_id))
-        const migration = Option.getOrUndefined(yield* migrations.find(server_id))
+        const record = yield* servers.lock(server_id)
+        const migration = yield* migrations.find(server_id)
         if (record === undefined || migration?.phase !== phase || migration.arrival !== arrival)
           return "done" as const
         return yield* decide(record, migration)
@@ -98,11 +98,11 @@ export const makeMigrationSteps = Effect.gen(function* () {
   const begin = (record: ServerRecord, arrival: string): Effect.Effect<boolean, Unavailable> =>
     store.write(
       Effect.gen(function* () {
-        const now = Option.getOrUndefined(yield* servers.lock(record.id))
+        const now = yield* servers.lock(record.id)
         if (now === undefined || now.node_id !== record.node_id || migrationBlocker(now) !== undefined)
           return false
-        if (Option.isSome(yield* migrations.find(record.id))) return false
-        if (Option.isSome(yield* operations.exclusiveOf(record.id))) return false
+        if ((yield* migrations.find(record.id)) !== undefined) return false
+        if ((yield* operations.exclusiveOf(record.id)) !== undefined) return false
         // The node may have lost it, so it is verified first.
         if ((yield* servers.suspected).includes(record.id)) return false
         yield* records.begin(now, arrival)
@@ -182,9 +182,9 @@ export const makeReleaseHeld = Effect.gen(function* () {
   return (node_id: NodeId, server_id: ServerId): Effect.Effect<void, Unavailable> =>
     store.write(
       Effect.gen(function* () {
-        const record = Option.getOrUndefined(yield* servers.lock(server_id))
+        const record = yield* servers.lock(server_id)
         if (record?.node_id !== node_id) return
-        if (isUnderway(Option.getOrUndefined(yield* migrations.find(server_id)))) return
+        if (isUnderway(yield* migrations.find(server_id))) return
         yield* records.save(record, {
           server_id,
           from_node: node_id,

@@ -1,4 +1,4 @@
-import { Clock, Duration, Effect, Layer, Option, Schedule } from "effect"
+import { Clock, Duration, Effect, Layer, Schedule } from "effect"
 import { revisionOf } from "../../../contract/domain/compareDefinitions.ts"
 import { DatabaseFull, Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
@@ -21,10 +21,9 @@ import { Leadership } from "../../store/Leadership.ts"
 import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { KeyRepo } from "../../store/repos/KeyRepo.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
-import { Store } from "../../store/Store.ts"
+import { append, Store } from "../../store/Store.ts"
 import { databaseRetrySchedule } from "../../store/sql/sqlErrors.ts"
 import { ServerIndex } from "../list/ServerIndex.ts"
-import { append } from "../state/migrationRecords.ts"
 import { ServerLifecycle } from "../state/ServerLifecycle.ts"
 import { ServersOptions } from "../state/ServersOptions.ts"
 import { advance, type Facts, isHeldUp, onFailure, serverStep } from "./rolloutRules.ts"
@@ -88,7 +87,7 @@ const makeProgress = Effect.gen(function* () {
     const write = Effect.gen(function* () {
       if (!(yield* repo.saveServer(server))) return
       yield* append({ topic: "rollout:changed", rollout_id })
-      const before = Option.getOrUndefined(yield* repo.find(rollout_id))
+      const before = yield* repo.find(rollout_id)
       if (phase !== "failed" || before === undefined) return
       const after = onFailure(before, server)
       if (after === before) return
@@ -127,8 +126,7 @@ const makeCalls = Effect.gen(function* () {
 
   /** Whether a server has left the limits of the key that created the rollout. */
   const isOutside = Effect.fnUntraced(function* ({ created_by }: RolloutRecord, record: ServerRecord) {
-    const key =
-      created_by === null ? undefined : Option.getOrUndefined(yield* store.read(keys.find(created_by)))
+    const key = created_by === null ? undefined : yield* store.read(keys.find(created_by))
     return key !== undefined && !admits(restrictionOf(key), record)
   })
 
@@ -136,9 +134,8 @@ const makeCalls = Effect.gen(function* () {
     server: RolloutServer
   ): Effect.fn.Return<StepOutcome, Unavailable> {
     const { rollout_id, server_id, target } = server
-    const found = yield* store.read(repo.definition(rollout_id, target))
-    if (Option.isNone(found)) return "done"
-    const definition = found.value
+    const definition = yield* store.read(repo.definition(rollout_id, target))
+    if (definition === undefined) return "done"
     let isDecided = false
     const by = (record: ServerRecord) =>
       Effect.suspend(() => {
@@ -247,11 +244,9 @@ const makeRolloutServers = Effect.gen(function* () {
     id: ServerId
   ): Effect.fn.Return<StepOutcome, DaemonError | Unavailable> {
     waiting.delete(id)
-    const server = Option.getOrUndefined(yield* store.read(repo.server(id)))
+    const server = yield* store.read(repo.server(id))
     const isUnderWay = server?.phase === "changing" || server?.phase === "waiting"
-    const rollout = isUnderWay
-      ? Option.getOrUndefined(yield* store.read(repo.find(server.rollout_id)))
-      : undefined
+    const rollout = isUnderWay ? yield* store.read(repo.find(server.rollout_id)) : undefined
     if (server === undefined || rollout === undefined) {
       heldUpSince.delete(id)
       return "done"
@@ -298,7 +293,7 @@ export const RolloutRunner = Layer.effectDiscard(
     })
 
     const next = Effect.fnUntraced(function* (id: string) {
-      const before = Option.getOrUndefined(yield* repo.find(id))
+      const before = yield* repo.find(id)
       if (before === undefined) return { changed: undefined, servers: [] }
       const counts = yield* repo.counts(id)
       const now = yield* nowText

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../../contract/api/ApplicationApi.ts"
 import type { CreateRollout } from "../../../contract/api/RolloutsGroup.ts"
@@ -11,9 +11,8 @@ import type { Selector } from "../../../contract/domain/Selector.ts"
 import { handlersOf } from "../../../shared/net/requestServices.ts"
 import { linkOf, pageAfter } from "../../http/requestUrl.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
-import { Store } from "../../store/Store.ts"
+import { append, Store } from "../../store/Store.ts"
 import { unknownAfter } from "../list/listQuery.ts"
-import { append } from "../state/migrationRecords.ts"
 import { makeCreateRollout } from "./rolloutCreation.ts"
 import { isUpToDate, makePlan, makeRolloutView } from "./rolloutPlan.ts"
 import { continued } from "./rolloutRules.ts"
@@ -84,7 +83,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
 
     /** Finds a rollout, only the key's own with `created_by`. */
     const find = Effect.fnUntraced(function* (id: string, created_by: string | undefined) {
-      const record = Option.getOrUndefined(yield* repo.find(id))
+      const record = yield* repo.find(id)
       const isOther = created_by !== undefined && record?.created_by !== created_by
       return record === undefined || isOther ? yield* NotFound.rollout(id) : record
     })

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Layer, Option } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { CurrentAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { NotFound } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
@@ -11,9 +11,9 @@ import { hasExpired, type ServerRecord } from "../../../contract/domain/Server.t
 import { KeepDeleted } from "../../store/repos/DeletedServerRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Store } from "../../store/Store.ts"
+import { append, Store } from "../../store/Store.ts"
 import { beingDeleted, moving, notOffline } from "./conflicts.ts"
-import { append, makeMigrationRecords } from "./migrationRecords.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
 import { makeRecordChanges, type RecordChanges } from "./recordChanges.ts"
 import { makeRedefinitions, makeReplacePorts, settingsOf } from "./redefinitions.ts"
 import { makeAbsences, makeReportedChanges } from "./reportedChanges.ts"
@@ -37,9 +37,9 @@ const makeRequestedRuns = Effect.fnUntraced(function* ({ carryOut, change }: Rec
   const migrationRecords = yield* makeMigrationRecords
 
   const recordOf = Effect.fnUntraced(function* (id: ServerId) {
-    return Option.getOrUndefined(yield* servers.lock(id)) ?? (yield* NotFound.server(id))
+    return (yield* servers.lock(id)) ?? (yield* NotFound.server(id))
   })
-  const migrationOf = (id: ServerId) => Effect.map(migrations.find(id), Option.getOrUndefined)
+  const migrationOf = migrations.find
 
   const deferStart = Effect.fnUntraced(function* (id: ServerId) {
     const record = yield* recordOf(id)
@@ -134,7 +134,7 @@ const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordC
     settings: ServerPatch,
     check?: (record: ServerRecord) => Effect.Effect<void, E>
   ) {
-    const record = Option.getOrUndefined(yield* servers.lock(id))
+    const record = yield* servers.lock(id)
     if (record === undefined) return yield* NotFound.server(id)
     if (check !== undefined) yield* check(record)
     if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
@@ -151,14 +151,14 @@ const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordC
   const mayBeKept = Effect.fnUntraced(function* ({ definition, id }: ServerRecord) {
     if (!definition.save || !(yield* servers.hasRun(id))) return false
     // The files of a server that arrives are not complete on its node.
-    return Option.getOrUndefined(yield* migrations.find(id))?.phase !== "arriving"
+    return (yield* migrations.find(id))?.phase !== "arriving"
   })
 
   const beginRemoval = Effect.fnUntraced(function* (
     id: ServerId,
     { onlyIf = () => true, purge = false }: Pick<RemoveOptions, "onlyIf" | "purge">
   ) {
-    const record = Option.getOrUndefined(yield* servers.lock(id))
+    const record = yield* servers.lock(id)
     if (record === undefined || !onlyIf(record)) return undefined
     const keeps = !purge && keepDeleted > 0 && (yield* mayBeKept(record))
     yield* servers.setRemoving(id, true)

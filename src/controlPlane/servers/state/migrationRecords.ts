@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { pendingInstall } from "../../../contract/domain/InstallState.ts"
-import type { Change, ChangedServer } from "../../../contract/domain/Journal.ts"
+import type { ChangedServer } from "../../../contract/domain/Journal.ts"
 import type { Migration } from "../../../contract/domain/Migration.ts"
 import { startsAlways } from "../../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
@@ -13,12 +13,8 @@ import { placementOf } from "../../nodes/placementRequest.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import { Transaction, type Writing } from "../../store/sql/Transaction.ts"
+import { append, type Writing } from "../../store/sql/Transaction.ts"
 import type { Transition } from "./transitions.ts"
-
-/** Adds a change to the journal within a write. */
-export const append = (change: Change, server?: ChangedServer) =>
-  Transaction.use((transaction) => transaction.append(change, server))
 
 export const makeMigrationRecords = Effect.gen(function* () {
   const migrations = yield* MigrationRepo

@@ -1,6 +1,6 @@
 /** Errors of daemons as errors of the application API (spec 9.4). */
 
-import { Effect, Option } from "effect"
+import { Effect } from "effect"
 import {
   Conflict,
   InvalidRequest,
@@ -71,7 +71,7 @@ export const makeNodeCalls = Effect.gen(function* () {
   const { failAway, failWith } = yield* makeNodeErrors
 
   const recordOf = Effect.fnUntraced(function* (id: ServerId) {
-    const record = Option.getOrUndefined(yield* index.lookUp(id))
+    const record = yield* index.lookUp(id)
     return record ?? (yield* NotFound.server(id))
   })
 
@@ -111,7 +111,7 @@ export const makeRefuseBusy = Effect.gen(function* () {
   const store = yield* Store
   return Effect.fnUntraced(function* (id: ServerId) {
     const found = yield* store.read(operations.exclusiveOf(id))
-    if (Option.isSome(found)) return yield* Effect.fail(busy(found.value))
+    if (found !== undefined) return yield* Effect.fail(busy(found))
   })
 })
 

@@ -9,9 +9,9 @@ import { CrashRepo } from "../../store/repos/CrashRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import type { ServerFields } from "../../store/repos/serverRows.ts"
-import { Store, Transaction } from "../../store/Store.ts"
+import { append, Store, Transaction } from "../../store/Store.ts"
 import type { Read, Write } from "../../store/sql/Transaction.ts"
-import { append, makeArrivals } from "./migrationRecords.ts"
+import { makeArrivals } from "./migrationRecords.ts"
 import { crashRecord, makeEndRecord } from "./removal.ts"
 import type { Transition } from "./transitions.ts"
 
@@ -123,7 +123,7 @@ export const makeRecordChanges = Effect.gen(function* () {
 
   const alone: Turn = {
     set: servers.set,
-    migrationOf: (id) => Effect.map(migrations.find(id), Option.getOrUndefined)
+    migrationOf: migrations.find
   }
 
   /** Applies a transition, with journal entries in the order of the events. */
@@ -187,7 +187,7 @@ export const makeRecordChanges = Effect.gen(function* () {
     by: (record: ServerRecord) => Transition,
     removedFrom?: string
   ) {
-    const record = Option.getOrUndefined(yield* servers.lock(id))
+    const record = yield* servers.lock(id)
     return record === undefined
       ? undefined
       : yield* decide(record, by, removedFrom === undefined ? {} : { removedFrom })

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util"
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect } from "effect"
 import { portText } from "../../../contract/domain/Allocation.ts"
 import { changesBetween } from "../../../contract/domain/compareDefinitions.ts"
 import { Conflict, InvalidRequest, NotFound, Unavailable } from "../../../contract/domain/errors.ts"
@@ -24,9 +24,9 @@ import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
 import type { ServerFields } from "../../store/repos/serverRows.ts"
 import { portsOf } from "../../store/repos/serverRows.ts"
-import { Store } from "../../store/Store.ts"
+import { append, Store } from "../../store/Store.ts"
 import { beingDeleted, moving, notOffline } from "./conflicts.ts"
-import { append, makeMigrationRecords } from "./migrationRecords.ts"
+import { makeMigrationRecords } from "./migrationRecords.ts"
 import { raiseRefusal } from "./quotaRules.ts"
 import { logFields, type RecordChanges } from "./recordChanges.ts"
 
@@ -97,12 +97,13 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     const isLarger = committedMemoryBytes(limits) > memory || diskLimitBytes(limits) > disk
     const isOther = !isDeepStrictEqual(before.definition.runtimes, definition.runtimes)
     if (!isLarger && !isOther) return
-    const room = Option.map(yield* capacity.of(node_id, blueprint_id), (committed) => ({
+    const committed = yield* capacity.of(node_id, blueprint_id)
+    const room = committed && {
       ...committed,
       memory_bytes: committed.memory_bytes - memory,
       disk_bytes: committed.disk_bytes - disk
-    }))
-    const offered = Option.getOrUndefined(room)?.runtimes
+    }
+    const offered = room?.runtimes
     if (isOther && offered !== undefined && !runs({ runtimes: offered }, definition)) {
       return yield* Unavailable.nodeCannotRun(node_id, offered, definition.runtimes)
     }
@@ -131,10 +132,10 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     id: ServerId,
     by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
   ) {
-    const before = Option.getOrUndefined(yield* servers.lock(id))
+    const before = yield* servers.lock(id)
     if (before === undefined) return yield* NotFound.server(id)
     if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
-    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* moving(id)
+    if (isUnderway(yield* migrations.find(id))) return yield* moving(id)
     const asked = yield* by(before)
     const { definition, overrides = before.overrides ?? {}, reinstall = false } = asked
     if (asked.settings !== undefined) {
@@ -184,7 +185,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
   })
 
   const delivered = Effect.fnUntraced(function* (id: ServerId, defined_at: number) {
-    const record = Option.getOrUndefined(yield* servers.lock(id))
+    const record = yield* servers.lock(id)
     if (record?.redefinition === undefined || record.redefinition.delivered) return
     if (record.redefinition.defined_at !== defined_at) return
     const { reinstall: _, ...redefinition } = record.redefinition
@@ -225,10 +226,10 @@ export const makeReplacePorts = Effect.gen(function* () {
   const { write } = yield* Store
 
   const replaceable = Effect.fnUntraced(function* (node_id: NodeId, id: ServerId) {
-    const record = Option.getOrUndefined(yield* servers.lock(id))
+    const record = yield* servers.lock(id)
     if (record?.node_id !== node_id) return yield* NotFound.server(id)
     if (yield* servers.isRemoving(id)) return yield* beingDeleted(id)
-    if (isUnderway(Option.getOrUndefined(yield* migrations.find(id)))) return yield* moving(id)
+    if (isUnderway(yield* migrations.find(id))) return yield* moving(id)
     return record
   })
 

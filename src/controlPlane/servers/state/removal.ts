@@ -1,5 +1,5 @@
 import { constants } from "node:os"
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect } from "effect"
 import { auditRecord } from "../../../contract/domain/AuditedRequest.ts"
 import type { CrashDetails, CrashRecord } from "../../../contract/domain/CrashRecord.ts"
 import { DatabaseFull, NotFound, Unavailable } from "../../../contract/domain/errors.ts"
@@ -46,7 +46,7 @@ export const makeRemove = Effect.gen(function* () {
   const refuseBusy = yield* makeRefuseBusy
 
   const remove = Effect.fnUntraced(function* (id: ServerId, options: RemoveOptions) {
-    if (Option.isNone(yield* index.lookUp(id))) return yield* Effect.fail(NotFound.server(id))
+    if ((yield* index.lookUp(id)) === undefined) return yield* Effect.fail(NotFound.server(id))
     if (!options.force) yield* refuseBusy(id)
     const begun = yield* lifecycle.beginRemoval(id, options)
     if (begun === undefined) return yield* Effect.fail(NotFound.server(id))

@@ -1,4 +1,4 @@
-import { Array as Arr, Effect, Metric, Option, Semaphore } from "effect"
+import { Array as Arr, Effect, Metric, Semaphore } from "effect"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { DaemonServer, Report } from "../../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
@@ -112,7 +112,7 @@ export const makeReportedChanges = Effect.fnUntraced(function* (records: RecordC
     node_id: NodeId
   ) {
     // The source node of a migration keeps the files until the server has arrived, and its reports do not count.
-    const migration = Option.getOrUndefined(yield* migrations.find(id))
+    const migration = yield* migrations.find(id)
     if (migration?.from_node === node_id) return true
     if (!(yield* migrations.deletionsOf(id)).includes(node_id)) return false
     yield* migrationRecords.deleteOn(record ?? { id, blueprint_id: "" }, node_id)

@@ -30,7 +30,7 @@ const readCommit = firstRow(Schema.Struct({ commit: Schema.String }))
 const warnOfLaxCommits = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const found = yield* readCommit(sql`SELECT current_setting('synchronous_commit') AS commit`)
-  if (found._tag === "None" || found.value.commit !== "off") return
+  if (found?.commit !== "off") return
   yield* Effect.logWarning(
     "PostgreSQL runs with synchronous_commit=off: a crash of it may lose what was acknowledged"
   )

@@ -1,5 +1,5 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import { Context, Effect, Layer, Schema } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
 import {
   BackupDrill,
   BackupFigures,
@@ -9,6 +9,7 @@ import {
 } from "../../../contract/domain/Backup.ts"
 import { TargetSettings } from "../../../contract/domain/BackupTarget.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
+import type { ChangedServer } from "../../../contract/domain/Journal.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
 import { TimeText } from "../../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../../contract/domain/Operation.ts"
@@ -17,14 +18,17 @@ import { jsonNumber } from "../sql/dialect.ts"
 import {
   BooleanColumn,
   countOf,
+  equalTo,
   firstRow,
   IntColumn,
   JsonColumn,
+  newestFirst,
+  type RowPage,
   readRows,
   upsertRows,
   writeRow
 } from "../sql/rows.ts"
-import { allOf, Transaction, type Writing } from "../sql/Transaction.ts"
+import { append, type Writing } from "../sql/Transaction.ts"
 
 const BackupRow = Schema.Struct({
   ...BackupRecord.fields,
@@ -45,43 +49,26 @@ const readTotals = readRows(
   Schema.Struct({ blueprint_id: Schema.String, newest: Schema.String, stored_bytes: IntColumn })
 )
 
-/** The facts of the server for the journal, if it exists. */
-type BackedUpServer = Parameters<Transaction["Service"]["append"]>[1]
-
-export interface BackupPage {
+export interface BackupPage extends RowPage {
   readonly server_id?: string
   readonly blueprint_id?: string
   readonly state?: string
   /** Only backups that were begun at this time or later (RFC 3339). */
   readonly since?: string
-  /** Only backups that are older than the one with this id. */
-  readonly after?: string
-  readonly limit: number
 }
 
-const announce = Effect.fnUntraced(function* (record: BackupRecord, server: BackedUpServer): Writing {
-  const { server_id } = record
-  yield* (yield* Transaction).append(
-    { topic: "server:backup", server_id, payload: shownBackup(record) },
-    server
-  )
-})
+const announce = (record: BackupRecord, server: ChangedServer | undefined) =>
+  append({ topic: "server:backup", server_id: record.server_id, payload: shownBackup(record) }, server)
 
 /** Updates a row and announces it; returns it, unless no row has changed. */
-const changed = Effect.fnUntraced(function* (
-  update: Statement.Statement<unknown>,
-  server: BackedUpServer
-): Writing<BackupRecord | undefined> {
-  const record = Option.getOrUndefined(yield* readOne(update))
-  if (record !== undefined) yield* announce(record, server)
-  return record
-})
+const changed = (update: Statement.Statement<unknown>, server: ChangedServer | undefined) =>
+  Effect.tap(readOne(update), (record) => (record === undefined ? Effect.void : announce(record, server)))
 
 /** Makes the backup of an operation failed that ends without it, as part of that write. */
 export const failBackupOf = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   { finished_at, id, kind, reason, state }: OperationRecord,
-  server: BackedUpServer
+  server: ChangedServer | undefined
 ): Writing {
   if ((kind !== "backup.create" && kind !== "backup.restore") || state === "done") return
   yield* changed(
@@ -95,10 +82,11 @@ export const failBackupOf = Effect.fnUntraced(function* (
 export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/BackupRepo", {
   make: Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
+    const page = newestFirst(sql, "backups", readAll)
     return {
       insert: Effect.fn("BackupRepo.insert")(function* (
         record: BackupRecord,
-        server: BackedUpServer
+        server: ChangedServer | undefined
       ): Writing {
         yield* sql`INSERT INTO backups ${sql.insert(yield* encode(record))}`
         yield* announce(record, server)
@@ -116,28 +104,18 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
         readAll(sql`SELECT * FROM backups WHERE server_id = ${server_id} AND state = 'done'`),
       find: (id: string) => readOne(sql`SELECT * FROM backups WHERE id = ${id}`),
       /** Returns backups, newest first, unless no backup has the id `after`. */
-      list: Effect.fn("BackupRepo.list")(function* ({
-        after,
-        blueprint_id,
-        limit,
-        server_id,
-        since,
-        state
-      }: BackupPage): Effect.fn.Return<ReadonlyArray<BackupRecord> | undefined, SqlError.SqlError> {
-        const last = sql`SELECT created_at, id FROM backups WHERE id = ${after ?? ""}`
-        if (after !== undefined && (yield* last).length === 0) return undefined
-        return yield* readAll(
-          sql`SELECT * FROM backups WHERE ${allOf(sql, [
-            server_id !== undefined && sql`server_id = ${server_id}`,
-            blueprint_id !== undefined && sql`blueprint_id = ${blueprint_id}`,
-            state !== undefined && sql`state = ${state}`,
-            since !== undefined && sql`created_at >= ${since}`,
-            after !== undefined && sql`(created_at, id) < (${last})`
-          ])} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
-        )
-      }),
+      list: ({ after, limit, since, ...equal }: BackupPage) =>
+        page({ limit, ...(after === undefined ? {} : { after }) }, [
+          ...equalTo(sql, equal),
+          since !== undefined && sql`created_at >= ${since}`
+        ]),
       /** Notes that the node of a server works on the backup; nothing if the backup has ended. */
-      underway: (id: string, state: "quiescing" | "copying", node_id: string, server: BackedUpServer) =>
+      underway: (
+        id: string,
+        state: "quiescing" | "copying",
+        node_id: string,
+        server: ChangedServer | undefined
+      ) =>
         changed(
           sql`UPDATE backups SET ${sql.update({ state, node_id })}
             WHERE id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
@@ -147,7 +125,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
         id: string,
         figures: BackupFigures,
         finished_at: string,
-        server: BackedUpServer
+        server: ChangedServer | undefined
       ): Writing<BackupRecord | undefined> {
         const end = { state: "done", figures: yield* encodeFigures(figures), finished_at }
         return yield* changed(
@@ -160,7 +138,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
       drilled: Effect.fn("BackupRepo.drilled")(function* (
         id: string,
         drill: BackupDrill,
-        server: BackedUpServer
+        server: ChangedServer | undefined
       ): Writing<BackupRecord | undefined> {
         return yield* changed(
           sql`UPDATE backups SET drill = ${yield* encodeDrill(drill)} WHERE id = ${id} RETURNING *`,
@@ -175,7 +153,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
         }: Pick<BackupPatch, "labels" | "name" | "pinned"> & {
           readonly expires_at?: string | null
         },
-        server: BackedUpServer
+        server: ChangedServer | undefined
       ): Writing<BackupRecord | undefined> {
         const { pinned, ...texts } = change
         const set = {
@@ -183,12 +161,11 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
           ...(pinned === undefined ? {} : { pinned: pinned ? 1 : 0 }),
           ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) })
         }
-        if (Object.keys(set).length === 0)
-          return Option.getOrUndefined(yield* readOne(sql`SELECT * FROM backups WHERE id = ${id}`))
+        if (Object.keys(set).length === 0) return yield* readOne(sql`SELECT * FROM backups WHERE id = ${id}`)
         return yield* changed(sql`UPDATE backups SET ${sql.update(set)} WHERE id = ${id} RETURNING *`, server)
       }),
       /** Notes that an ended backup is to be removed; nothing if it has not ended. */
-      deleting: (id: string, server: BackedUpServer) =>
+      deleting: (id: string, server: ChangedServer | undefined) =>
         changed(
           sql`UPDATE backups SET state = 'deleting'
             WHERE id = ${id} AND state IN ('done', 'failed', 'deleting') RETURNING *`,

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util"
-import { Context, Effect, Layer, type Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import {
@@ -32,7 +32,7 @@ const readRoom = firstRow(Room)
 /** Checks whether a server fits by rows, which do not change until the commit, with one read. */
 export class CapacityRepo extends Context.Service<CapacityRepo>()("muster/store/CapacityRepo", {
   make: Effect.map(SqlClient.SqlClient, (sql) => ({
-    of: (node_id: NodeId, blueprint_id: string): Write<Option.Option<AvailableCapacity>> =>
+    of: (node_id: NodeId, blueprint_id: string): Write<AvailableCapacity | undefined> =>
       readRoom(sql`SELECT capacity, runtimes, drained,
           CASE WHEN unreachable IS NULL THEN connected ELSE 0 END AS connected,
           COALESCE(memory_bytes, 0) AS memory_bytes, COALESCE(disk_bytes, 0) AS disk_bytes,

@@ -4,7 +4,7 @@ import { type CrashRecord, CrashSummary } from "../../../contract/domain/CrashRe
 import { ServerId } from "../../../contract/domain/Id.ts"
 import type { RestrictedServer } from "../../../contract/domain/Key.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
-import { JsonColumn, readRows, writeRow } from "../sql/rows.ts"
+import { equalTo, JsonColumn, newestFirst, type RowPage, readRows, writeRow } from "../sql/rows.ts"
 import { allOf, type Writing } from "../sql/Transaction.ts"
 import { encodeLabels } from "./serverRows.ts"
 
@@ -16,7 +16,7 @@ const KEPT_OF_SERVER = 5
 /** One addition removes at most this many crashes, beside those of its server. */
 const PRUNED = 100
 
-export interface CrashQuery {
+export interface CrashQuery extends RowPage {
   readonly server_id?: string
   /** Id or name of the server. */
   readonly server?: string
@@ -24,11 +24,8 @@ export interface CrashQuery {
   readonly node_id?: string
   /** Milliseconds since the epoch. */
   readonly since?: number
-  /** The crashes that are older than the one with this id. */
-  readonly after?: string
   /** Selects the servers whose crashes count; a deleted server has its last labels. */
   readonly mayRead?: (server: RestrictedServer) => boolean
-  readonly limit: number
 }
 
 const readRecords = readRows(
@@ -77,13 +74,9 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
           ORDER BY recorded_at DESC, id DESC LIMIT ${PRUNED} OFFSET ${kept}))`
     })
 
-    const records = (where: Statement.Fragment, limit: number) =>
-      Effect.map(
-        readRecords(
-          sql`SELECT summary, lines FROM crashes WHERE ${where} ORDER BY recorded_at DESC, id DESC LIMIT ${limit}`
-        ),
-        (rows) => rows.map(({ lines, summary }) => ({ ...summary, lines }))
-      )
+    const page = newestFirst(sql, "crashes", readRecords, "recorded_at")
+    const records = (at: RowPage, where: Statement.Fragment) =>
+      Effect.map(page(at, [where]), (rows) => rows?.map(({ lines, summary }) => ({ ...summary, lines })))
 
     /** The ids of the crashes that a caller may read, newest first. */
     const readable = (where: Statement.Fragment, mayRead: NonNullable<CrashQuery["mayRead"]>) =>
@@ -101,7 +94,7 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
     ): Effect.fn.Return<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError> {
       const { after, limit, mayRead, server, since, ...equal } = query
       const where = allOf(sql, [
-        ...Object.entries(equal).map(([column, value]) => sql`${sql(column)} = ${value}`),
+        ...equalTo(sql, equal),
         server !== undefined && sql`(server_id = ${server} OR server_name = ${server})`,
         since !== undefined && sql`recorded_at >= ${since}`
       ])
@@ -109,14 +102,10 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
         const ids = yield* readable(where, mayRead)
         const place = after === undefined ? -1 : ids.indexOf(after)
         if (after !== undefined && place === -1) return undefined
-        const page = ids.slice(place + 1, place + 1 + limit)
-        return page.length === 0 ? [] : yield* records(sql.in("id", page), limit)
+        const some = ids.slice(place + 1, place + 1 + limit)
+        return some.length === 0 ? [] : yield* records({ limit }, sql.in("id", some))
       }
-      if (after === undefined) return yield* records(where, limit)
-      const known = yield* sql`SELECT id FROM crashes WHERE id = ${after}`
-      if (known.length === 0) return undefined
-      const older = sql`(recorded_at, id) < (SELECT recorded_at, id FROM crashes WHERE id = ${after})`
-      return yield* records(sql.and([where, older]), limit)
+      return yield* records({ limit, ...(after === undefined ? {} : { after }) }, where)
     })
 
     return {

@@ -1,11 +1,11 @@
-import { Context, Duration, Effect, Layer, Option, Schema } from "effect"
+import { Context, Duration, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
 import { diskLimitBytes } from "../../../contract/domain/Limits.ts"
 import { reservedLimits, ServerRecord } from "../../../contract/domain/Server.ts"
-import { firstRow, IntColumn, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
-import { allOf, changes, type Writing, write } from "../sql/Transaction.ts"
+import { firstRow, IntColumn, JsonColumn, newestFirst, readRows, upsertRows, writeRow } from "../sql/rows.ts"
+import { changes, type Writing, write } from "../sql/Transaction.ts"
 import { encodeLabels } from "./serverRows.ts"
 
 const KEPT = Duration.toMillis("30 days")
@@ -107,14 +107,7 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
         yield* upsertRows(sql, "kept_servers", "id", [row])
       }),
       /** Returns some, newest deletion first, after the one with an id; nothing if there is none with it. */
-      page: Effect.fnUntraced(function* (limit: number, after?: string) {
-        const last = after === undefined ? undefined : Option.getOrUndefined(yield* find(after))
-        if (after !== undefined && last === undefined) return undefined
-        const { deleted_at: at = 0, id = "" } = last ?? {}
-        const older = sql`(deleted_at < ${at} OR (deleted_at = ${at} AND id < ${id}))`
-        return yield* readAll(sql`SELECT * FROM kept_servers WHERE ${allOf(sql, [last !== undefined && older])}
-          ORDER BY deleted_at DESC, id DESC LIMIT ${limit}`)
-      }),
+      page: newestFirst(sql, "kept_servers", readAll, "deleted_at"),
       /** Returns the servers that are to be purged by a time, in ms since the epoch. */
       due: (now: number, limit: number) =>
         readAll(

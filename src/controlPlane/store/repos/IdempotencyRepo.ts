@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { IntColumn, readRows, upsertRows } from "../sql/rows.ts"
 import { write } from "../sql/Transaction.ts"
@@ -46,7 +46,7 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo>()("muster/
     return {
       findAll,
       find: (key: string, notBefore: number) =>
-        Effect.map(findAll([key], notBefore), (found) => Option.fromUndefinedOr(found.get(key))),
+        Effect.map(findAll([key], notBefore), (found) => found.get(key)),
       /** Stores responses with distinct keys, in place of earlier ones; the caller has checked those in the same write. */
       keepAll: (answers: ReadonlyArray<KeptAnswer>) =>
         write(

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { NodeId } from "../../../contract/domain/Id.ts"
 import { KeyGrant, keyGrantFields } from "../../../contract/domain/Key.ts"
@@ -71,7 +71,7 @@ export class KeyRepo extends Context.Service<KeyRepo>()("muster/store/KeyRepo", 
     const nodeOf = (key_id: string) =>
       Effect.map(
         readNode(sql`SELECT node_id FROM api_keys WHERE id = ${key_id}`),
-        (row) => Option.getOrUndefined(row)?.node_id ?? undefined
+        (row) => row?.node_id ?? undefined
       )
 
     return {
@@ -87,12 +87,12 @@ export class KeyRepo extends Context.Service<KeyRepo>()("muster/store/KeyRepo", 
       all: Effect.map(readAll(sql`${select} ORDER BY created_at, id`), (rows) => rows.map(recordOf)),
       find: (id: string) =>
         Effect.map(readAll(sql`${select} WHERE id = ${id}`), ([row]) =>
-          Option.map(Option.fromUndefinedOr(row), recordOf)
+          row === undefined ? undefined : recordOf(row)
         ),
       /** Every change of keys by any process changes this number: a cache of `all` misses no revocation. */
       version: Effect.map(
         readVersion(sql`SELECT value FROM counters WHERE name = 'keys'`),
-        Option.match({ onNone: () => 0, onSome: (counter) => counter.value })
+        (counter) => counter?.value ?? 0
       ),
       /** Binds an unbound key to a node; returns the node of the key from then on, unless the key is unknown. */
       bind: (key_id: string, node_id: NodeId) =>

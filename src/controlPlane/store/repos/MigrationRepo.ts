@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Drain } from "../../../contract/domain/Drain.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
@@ -28,7 +28,7 @@ const readMigrations = (query: Parameters<typeof readRow>[0]) =>
     rows.map(({ notified_at, ...row }): Migration => (notified_at === null ? row : { ...row, notified_at }))
   )
 const readMigration = (query: Parameters<typeof readRow>[0]) =>
-  Effect.map(readMigrations(query), (all) => Option.fromUndefinedOr(all[0]))
+  Effect.map(readMigrations(query), ([migration]) => migration)
 const readDrains = readRows(DrainRow)
 const readDeletions = readRows(PendingDeletion)
 const readStandings = readRows(

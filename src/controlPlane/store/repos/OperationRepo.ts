@@ -1,7 +1,8 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import { Context, Effect, Layer, Schema } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
 import { type ServerId, serverId } from "../../../contract/domain/Id.ts"
 import { idBytes } from "../../../contract/domain/idBytes.ts"
+import type { ChangedServer } from "../../../contract/domain/Journal.ts"
 import {
   type EndState,
   isExclusive,
@@ -10,8 +11,17 @@ import {
   OperationRecord,
   shownOperation
 } from "../../../contract/domain/Operation.ts"
-import { firstRow, IntColumn, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
-import { allOf, changes, Transaction, type Writing } from "../sql/Transaction.ts"
+import {
+  equalTo,
+  firstRow,
+  IntColumn,
+  JsonColumn,
+  newestFirst,
+  type RowPage,
+  readRows,
+  writeRow
+} from "../sql/rows.ts"
+import { append, changes, type Writing } from "../sql/Transaction.ts"
 import { failBackupOf } from "./BackupRepo.ts"
 
 /** Ended operations that are kept at most. */
@@ -31,7 +41,7 @@ const readAll = readRows(OperationRow)
 const readOne = firstRow(OperationRow)
 const readCounts = firstRow(Schema.Struct({ total: IntColumn, own: IntColumn, by_key: IntColumn }))
 
-export interface OperationPage {
+export interface OperationPage extends RowPage {
   readonly server_id?: string
   readonly kind?: string
   readonly state?: string
@@ -39,9 +49,6 @@ export interface OperationPage {
   readonly created_by?: string
   /** Only operations of these kinds. */
   readonly kinds?: ReadonlyArray<string>
-  /** Only operations that are older than the one with this id. */
-  readonly after?: string
-  readonly limit: number
 }
 
 type Begun = Pick<OperationRecord, "created_at" | "created_by" | "kind" | "request" | "server_id">
@@ -59,28 +66,23 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
   make: Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const unfinished = sql`finished_at IS NULL`
+    const page = newestFirst(sql, "operations", readAll)
 
     /** Adds the journal entry about a changed row. The transaction adds the facts of the server that `facts` finds. */
-    const announce = Effect.fnUntraced(function* (record: OperationRecord, server: OperationServer): Writing {
+    const announce = (record: OperationRecord, server: ChangedServer | undefined) => {
       const { created_by, server_id } = record
       const payload = { operation: shownOperation(record), created_by }
-      yield* (yield* Transaction).append({ topic: "server:operation", server_id, payload }, server)
-    })
+      return append({ topic: "server:operation", server_id, payload }, server)
+    }
 
     /** Updates a row and announces it; returns it, unless no row has changed. */
-    const changed = Effect.fnUntraced(function* (
-      update: Statement.Statement<unknown>,
-      server: OperationServer
-    ): Writing<OperationRecord | undefined> {
-      const record = Option.getOrUndefined(yield* readOne(update))
-      if (record !== undefined) yield* announce(record, server)
-      return record
-    })
+    const changed = (update: Statement.Statement<unknown>, server: ChangedServer | undefined) =>
+      Effect.tap(readOne(update), (record) => (record === undefined ? Effect.void : announce(record, server)))
 
     return {
       insert: Effect.fn("OperationRepo.insert")(function* (
         record: OperationRecord,
-        server: OperationServer
+        server: ChangedServer | undefined
       ): Writing {
         yield* sql`INSERT INTO operations ${sql.insert(yield* encode(record))}`
         yield* announce(record, server)
@@ -93,7 +95,7 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
             COALESCE(SUM(CASE WHEN server_id = ${server_id} AND created_by = ${created_by ?? ""} THEN 1 ELSE 0 END), 0)
               AS by_key
             FROM operations WHERE ${unfinished}`),
-          Option.getOrElse(() => ({ total: 0, own: 0, by_key: 0 }))
+          (found) => found ?? { total: 0, own: 0, by_key: 0 }
         ),
       /** The unfinished operation that has a server for itself, if there is one. */
       exclusiveOf: (server_id: ServerId) =>
@@ -101,31 +103,14 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
           AND ${sql.in("kind", OperationKind.literals.filter(isExclusive))} LIMIT 1`),
       find: (id: string) => readOne(sql`SELECT * FROM operations WHERE id = ${id}`),
       /** Returns operations, newest first, unless no operation has the id `after`. */
-      list: Effect.fn("OperationRepo.list")(function* ({
-        after,
-        created_by,
-        kind,
-        kinds,
-        limit,
-        server_id,
-        state
-      }: OperationPage): Effect.fn.Return<ReadonlyArray<OperationRecord> | undefined, SqlError.SqlError> {
-        const last = sql`SELECT created_at, id FROM operations WHERE id = ${after ?? ""}`
-        if (after !== undefined && (yield* last).length === 0) return undefined
-        return yield* readAll(
-          sql`SELECT * FROM operations WHERE ${allOf(sql, [
-            server_id !== undefined && sql`server_id = ${server_id}`,
-            kind !== undefined && sql`kind = ${kind}`,
-            kinds !== undefined && (kinds.length === 0 ? sql`1 = 0` : sql.in("kind", kinds)),
-            state !== undefined && sql`state = ${state}`,
-            created_by !== undefined && sql`created_by = ${created_by}`,
-            after !== undefined && sql`(created_at, id) < (${last})`
-          ])} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
-        )
-      }),
+      list: ({ after, kinds, limit, ...equal }: OperationPage) =>
+        page({ limit, ...(after === undefined ? {} : { after }) }, [
+          ...equalTo(sql, equal),
+          kinds !== undefined && (kinds.length === 0 ? sql`1 = 0` : sql.in("kind", kinds))
+        ]),
       unfinished: readAll(sql`SELECT * FROM operations WHERE ${unfinished} ORDER BY created_at, id`),
       /** Begins a queued operation; nothing if it is not queued. */
-      run: (id: string, server: OperationServer) =>
+      run: (id: string, server: ChangedServer | undefined) =>
         changed(
           sql`UPDATE operations SET state = 'running', progress = NULL WHERE id = ${id} AND state = 'queued' RETURNING *`,
           server
@@ -142,7 +127,7 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
       end: Effect.fn("OperationRepo.end")(function* (
         id: string,
         { progress: figures, ...end }: OperationEnd,
-        server: OperationServer
+        server: ChangedServer | undefined
       ): Writing<OperationRecord | undefined> {
         const last = figures === undefined ? {} : { progress: yield* encodeProgress(figures) }
         const ended = yield* changed(
@@ -154,7 +139,7 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
         return ended
       }),
       /** Asks the leader to cancel an operation that runs; nothing if it does not run, or is being cancelled already. */
-      askToCancel: (id: string, reason: string, server: OperationServer) =>
+      askToCancel: (id: string, reason: string, server: ChangedServer | undefined) =>
         changed(
           sql`UPDATE operations SET cancelling = ${reason}
             WHERE id = ${id} AND state = 'running' AND cancelling IS NULL RETURNING *`,
@@ -174,9 +159,6 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
 }) {
   static readonly layer = Layer.effect(OperationRepo, OperationRepo.make)
 }
-
-/** The facts of the server for the journal, if it exists. */
-type OperationServer = Parameters<Transaction["Service"]["append"]>[1]
 
 export interface OperationEnd {
   readonly state: EndState

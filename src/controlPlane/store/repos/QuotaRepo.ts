@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { type Quota, QuotaLimits, QuotaName, type QuotaUse } from "../../../contract/domain/Quota.ts"
 import { firstRow, hasRows, IntColumn, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
@@ -79,7 +79,7 @@ export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaR
         const used = usages.get(name ?? key_id) ?? unused
         if (name === undefined) return { quota, used }
         const found = yield* find(name)
-        return { quota: { name, ...limitsOf(Option.getOrUndefined(found)) }, used }
+        return { quota: { name, ...limitsOf(found) }, used }
       }),
       /** Whether the servers that a key has created count for a quota. */
       counts: ({ key_id: own, name }: Quota, key_id: string | undefined) =>

@@ -1,4 +1,4 @@
-import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
+import { Array as Arr, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { ServerId } from "../../../contract/domain/Id.ts"
 import {
@@ -17,15 +17,18 @@ import {
   byIds,
   CHUNK,
   countOf,
+  equalTo,
   firstRow,
   IntColumn,
   insertRows,
   JsonColumn,
+  newestFirst,
+  type RowPage,
   readRows,
   readServerIds,
   writeRow
 } from "../sql/rows.ts"
-import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
+import { allOf, changes, type Write, type Writing, write } from "../sql/Transaction.ts"
 
 const KEPT = 100
 /** Failed servers that a response names. */
@@ -60,9 +63,7 @@ const readRowCounts = readRows(Schema.Struct({ servers: IntColumn, definitions: 
 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
 
-interface RolloutPage {
-  readonly limit: number
-  readonly after?: string
+interface RolloutPage extends RowPage {
   readonly created_by?: string
 }
 
@@ -75,6 +76,7 @@ export interface RolloutPart {
 
 /** The rollouts, and the definitions of their revisions. */
 const rolloutTable = (sql: SqlClient.SqlClient) => {
+  const pages = newestFirst(sql, "rollouts", readRollouts)
   const over = sql`state IN ('done', 'failed', 'rolled_back', 'aborted')`
 
   const prune = Effect.gen(function* () {
@@ -143,19 +145,7 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
     }),
     find: (id: string) => readRollout(sql`SELECT * FROM rollouts WHERE id = ${id}`),
     /** Returns rollouts, newest first, unless no rollout has the id `after`. `created_by` selects the rollouts of a key. */
-    list: Effect.fn("RolloutRepo.list")(function* ({
-      after,
-      created_by,
-      limit
-    }: RolloutPage): Effect.fn.Return<ReadonlyArray<RolloutRecord> | undefined, SqlError.SqlError> {
-      const own = created_by === undefined ? sql`1 = 1` : sql`created_by = ${created_by}`
-      const last = sql`SELECT created_at, id FROM rollouts WHERE id = ${after ?? ""} AND ${own}`
-      if (after !== undefined && (yield* last).length === 0) return undefined
-      const older = after === undefined ? sql`1 = 1` : sql`(created_at, id) < (${last})`
-      return yield* readRollouts(
-        sql`SELECT * FROM rollouts WHERE ${own} AND ${older} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
-      )
-    }),
+    list: ({ created_by, ...page }: RolloutPage) => pages(page, [], allOf(sql, equalTo(sql, { created_by }))),
     unfinished: readRollouts(sql`SELECT * FROM rollouts WHERE NOT (${over}) ORDER BY created_at, id`),
     save,
     /** The definition of a revision that servers of a rollout get or get back. */
@@ -163,7 +153,7 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
       Effect.map(
         readDefinition(sql`SELECT definition FROM rollout_definitions
           WHERE rollout_id = ${rollout_id} AND revision = ${revision}`),
-        Option.map(({ definition }) => definition)
+        (row) => row?.definition
       ),
     /** Saves a rollout that is over; of its servers, only those that failed are kept, for the record. */
     finish: Effect.fn("RolloutRepo.finish")(function* (

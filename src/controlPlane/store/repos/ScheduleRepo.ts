@@ -1,5 +1,5 @@
-import { Array as Arr, Context, Effect, Layer, Option, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Array as Arr, Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import {
   KEPT_RUNS,
@@ -12,14 +12,17 @@ import {
   BooleanColumn,
   CHUNK,
   countOf,
+  equalTo,
   firstRow,
   IntColumn,
   insertRows,
   JsonColumn,
+  newestFirst,
+  type RowPage,
   readRows,
   writeRow
 } from "../sql/rows.ts"
-import { allOf, changes, Transaction, type Writing } from "../sql/Transaction.ts"
+import { allOf, append, changes, type Writing } from "../sql/Transaction.ts"
 
 const ScheduleRow = Schema.Struct({
   ...ScheduleRecord.fields,
@@ -44,11 +47,9 @@ const readRuns = readRows(RunRow)
 const readRun = firstRow(RunRow)
 const readServers = readRows(ServerRow)
 
-type Page = { readonly limit: number; readonly after?: string }
-
 /** Announces a change of a schedule or a run. */
 const announce = (schedule_id: string, run_id: string | null = null) =>
-  Effect.flatMap(Transaction, ({ append }) => append({ topic: "schedule:changed", schedule_id, run_id }))
+  append({ topic: "schedule:changed", schedule_id, run_id })
 
 const scheduleTable = (sql: SqlClient.SqlClient) => ({
   /** Adds a schedule, unless its id exists: each leader derives the same id for a schedule of a blueprint. */
@@ -65,31 +66,12 @@ const scheduleTable = (sql: SqlClient.SqlClient) => ({
   remove: (id: string) => Effect.andThen(sql`DELETE FROM schedules WHERE id = ${id}`, announce(id)),
   find: (id: string) => readSchedule(sql`SELECT * FROM schedules WHERE id = ${id}`),
   /** Returns schedules, newest first, unless none has the id `after`. `created_by` selects those of a key. */
-  list: Effect.fn("ScheduleRepo.list")(function* ({
-    after,
-    created_by,
-    limit
-  }: Page & { readonly created_by?: string }): Effect.fn.Return<
-    ReadonlyArray<ScheduleRecord> | undefined,
-    SqlError.SqlError
-  > {
-    const last = sql`SELECT created_at, id FROM schedules WHERE id = ${after ?? ""}`
-    if (after !== undefined && (yield* last).length === 0) return undefined
-    return yield* readSchedules(
-      sql`SELECT * FROM schedules WHERE ${allOf(sql, [
-        created_by !== undefined && sql`created_by = ${created_by}`,
-        after !== undefined && sql`(created_at, id) < (${last})`
-      ])} ORDER BY created_at DESC, id DESC LIMIT ${limit}`
-    )
-  }),
+  list: ({ created_by, ...page }: RowPage & { readonly created_by?: string }) =>
+    newestFirst(sql, "schedules", readSchedules)(page, equalTo(sql, { created_by })),
   all: readSchedules(sql`SELECT * FROM schedules`),
   /** The number of all schedules, or of those of one server. */
   count: (server_id?: ServerId) =>
-    countOf(
-      server_id === undefined
-        ? sql`SELECT COUNT(*) AS count FROM schedules`
-        : sql`SELECT COUNT(*) AS count FROM schedules WHERE server_id = ${server_id}`
-    ),
+    countOf(sql`SELECT COUNT(*) AS count FROM schedules WHERE ${allOf(sql, equalTo(sql, { server_id }))}`),
   /** Enabled schedules whose next time has come, oldest first. */
   due: (now: string, limit: number) =>
     readSchedules(sql`SELECT * FROM schedules WHERE next_at <= ${now} ORDER BY next_at, id LIMIT ${limit}`),
@@ -98,7 +80,7 @@ const scheduleTable = (sql: SqlClient.SqlClient) => ({
     firstRow(Schema.Struct({ next_at: Schema.NullOr(Schema.String) }))(
       sql`SELECT MIN(next_at) AS next_at FROM schedules WHERE next_at IS NOT NULL`
     ),
-    (row) => Option.getOrUndefined(row)?.next_at ?? undefined
+    (row) => row?.next_at ?? undefined
   ),
   /** Moves a schedule to its next time; false if it has another one by now, such as after the tick of another leader. */
   advance: (id: string, from: string, to: string | null, enabled: boolean) =>
@@ -121,24 +103,13 @@ const runTable = (sql: SqlClient.SqlClient) => ({
   }),
   findRun: (id: string) => readRun(sql`SELECT * FROM schedule_runs WHERE id = ${id}`),
   /** Returns runs of a schedule, newest first, unless no run has the id `after`. */
-  runs: Effect.fn("ScheduleRepo.runs")(function* (
-    schedule_id: string,
-    { after, limit }: Page
-  ): Effect.fn.Return<ReadonlyArray<ScheduleRunRecord> | undefined, SqlError.SqlError> {
-    const last = sql`SELECT due_at FROM schedule_runs WHERE id = ${after ?? ""} AND schedule_id = ${schedule_id}`
-    if (after !== undefined && (yield* last).length === 0) return undefined
-    return yield* readRuns(
-      sql`SELECT * FROM schedule_runs WHERE schedule_id = ${schedule_id} AND ${allOf(sql, [
-        after !== undefined && sql`due_at < (${last})`
-      ])} ORDER BY due_at DESC LIMIT ${limit}`
-    )
-  }),
+  runs: (schedule_id: string, page: RowPage) =>
+    newestFirst(sql, "schedule_runs", readRuns, "due_at")(page, [], sql`schedule_id = ${schedule_id}`),
   /** Unfinished runs of all schedules, or of one, oldest first. */
   unfinished: (schedule_id?: string) =>
     readRuns(
-      sql`SELECT * FROM schedule_runs WHERE finished_at IS NULL AND ${allOf(sql, [
-        schedule_id !== undefined && sql`schedule_id = ${schedule_id}`
-      ])} ORDER BY due_at, id`
+      sql`SELECT * FROM schedule_runs WHERE finished_at IS NULL
+        AND ${allOf(sql, equalTo(sql, { schedule_id }))} ORDER BY due_at, id`
     ),
   /** Begins a run with its servers; false if it has begun already. */
   begin: Effect.fn("ScheduleRepo.begin")(function* (

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, type Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Allocations } from "../../../contract/domain/Allocation.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
@@ -92,7 +92,7 @@ const reads = (sql: SqlClient.SqlClient) => {
     find,
     /** Returns the record, locked until the transaction ends. */
     lock: Effect.fn("ServerRepo.lock")(
-      (id: ServerId): Write<Option.Option<ServerRecord>> =>
+      (id: ServerId): Write<ServerRecord | undefined> =>
         readServer(sql, sql`SELECT * FROM servers WHERE id = ${id}`)
     ),
     lockAll: (ids: ReadonlyArray<ServerId>): Write<ReadonlyMap<ServerId, ServerRecord>> =>

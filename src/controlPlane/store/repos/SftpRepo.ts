@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { ServerId } from "../../../contract/domain/Id.ts"
 import { databaseMillis } from "../sql/dialect.ts"
@@ -28,10 +28,7 @@ export class SftpRepo extends Context.Service<SftpRepo>()("muster/store/SftpRepo
       countOf(sql`SELECT COUNT(*) AS count FROM sftp_logins WHERE ${condition}`)
     const prune = (now: number) => sql`DELETE FROM sftp_logins WHERE expires_at <= ${now}`
     return {
-      hostKey: Effect.map(
-        readKey(sql`SELECT sealed FROM sftp_host_key`),
-        Option.map((row) => row.sealed)
-      ),
+      hostKey: Effect.map(readKey(sql`SELECT sealed FROM sftp_host_key`), (row) => row?.sealed),
       /** @param replaces whether a stored key is replaced; else the first one stays */
       save: (sealed: string, replaces: boolean) =>
         write(
@@ -56,12 +53,10 @@ export class SftpRepo extends Context.Service<SftpRepo>()("muster/store/SftpRepo
       /** Returns the holder of a valid password whose key is valid. The outside key has no record. */
       holder: Effect.fn("SftpRepo.holder")(function* (hash: string) {
         const now = yield* databaseMillis(sql)
-        return Option.getOrUndefined(
-          yield* readHolder(
-            sql`SELECT key_id, server_id FROM sftp_logins WHERE hash = ${hash} AND expires_at > ${now}
+        return yield* readHolder(
+          sql`SELECT key_id, server_id FROM sftp_logins WHERE hash = ${hash} AND expires_at > ${now}
               AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = sftp_logins.key_id
                 AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
-          )
         )
       }),
       prunePasswords: write(Effect.flatMap(databaseMillis(sql), prune))
@@ -93,8 +88,7 @@ export class SshKeyRepo extends Context.Service<SshKeyRepo>()("muster/store/SshK
       all: readAll(sql`${select} ORDER BY created_at, fingerprint`),
       of: (key_id: string) =>
         readAll(sql`${select} WHERE key_id = ${key_id} ORDER BY created_at, fingerprint`),
-      find: (fingerprint: string) =>
-        Effect.map(readFirst(sql`${select} WHERE fingerprint = ${fingerprint}`), Option.getOrUndefined),
+      find: (fingerprint: string) => readFirst(sql`${select} WHERE fingerprint = ${fingerprint}`),
       /** Stores a key in place of the one with its fingerprint. */
       put: Effect.fn("SshKeyRepo.put")(function* (record: SshKeyRecord): Writing {
         yield* sql`DELETE FROM ssh_keys WHERE fingerprint = ${record.fingerprint}`

@@ -1,9 +1,9 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { KeyScope } from "../../../contract/domain/Key.ts"
 import { databaseMillis } from "../sql/dialect.ts"
 import { countOf, firstRow, IntColumn } from "../sql/rows.ts"
-import { Transaction, type Writing, write } from "../sql/Transaction.ts"
+import { append, type Writing, write } from "../sql/Transaction.ts"
 
 /** Expired tickets that one insertion removes: more than are added, and few enough to be quick. */
 const CLEARED = 100
@@ -79,10 +79,8 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
       const known = yield* sql`SELECT 1 FROM tickets WHERE hash = ${hash}`
       if (known.length === 0) return undefined
       const now = yield* databaseMillis(sql)
-      return Option.getOrUndefined(
-        yield* readHolder(
-          sql`SELECT key_id, name, scope FROM tickets WHERE hash = ${hash} AND ${isValid(now)}`
-        )
+      return yield* readHolder(
+        sql`SELECT key_id, name, scope FROM tickets WHERE hash = ${hash} AND ${isValid(now)}`
       )
     })
 
@@ -103,10 +101,10 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
               AND ${isValid(now)}
             RETURNING times_opened`
       )
-      if (Option.isNone(opened)) return undefined
-      const { times_opened } = opened.value
+      if (opened === undefined) return undefined
+      const { times_opened } = opened
       if (times_opened > 1) {
-        yield* (yield* Transaction).append({ topic: "ticket:reopened", ticket: hash, times_opened })
+        yield* append({ topic: "ticket:reopened", ticket: hash, times_opened })
       }
       return times_opened
     })

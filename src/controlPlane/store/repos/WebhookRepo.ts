@@ -1,4 +1,4 @@
-import { Context, Effect, Layer, Option, Schema, Struct } from "effect"
+import { Context, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { WebhookDelivery, WebhookId, WebhookSettings } from "../../../contract/domain/Webhook.ts"
 import {
@@ -11,7 +11,7 @@ import {
   upsertRows,
   writeRow
 } from "../sql/rows.ts"
-import { Transaction, type Writing } from "../sql/Transaction.ts"
+import { append, type Writing } from "../sql/Transaction.ts"
 
 /** Attempts of each webhook that are kept. */
 const KEPT = 100
@@ -55,8 +55,7 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
     const sql = yield* SqlClient.SqlClient
     let attempts = 0
 
-    const announce = (webhook_id: WebhookId) =>
-      Effect.flatMap(Transaction, ({ append }) => append({ topic: "webhook:changed", webhook_id }))
+    const announce = (webhook_id: WebhookId) => append({ topic: "webhook:changed", webhook_id })
 
     const find = (id: WebhookId) => readOne(sql`SELECT * FROM webhooks WHERE id = ${id}`)
 
@@ -89,7 +88,7 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
       remove: (id: WebhookId) => Effect.andThen(sql`DELETE FROM webhooks WHERE id = ${id}`, announce(id)),
       /** Records an attempt beside the rounds, unless the webhook was deleted. */
       record: Effect.fn("WebhookRepo.record")(function* (id: WebhookId, delivery: WebhookDelivery): Writing {
-        if (Option.isSome(yield* find(id))) yield* addDeliveries(id, [delivery])
+        if ((yield* find(id)) !== undefined) yield* addDeliveries(id, [delivery])
       }),
       advance: Effect.fn("WebhookRepo.advance")(function* (
         id: WebhookId,

@@ -1,5 +1,5 @@
 /** The rows of a server's record in the tables `servers` and `ports`. */
-import { Effect, Option, Result, Schema } from "effect"
+import { Effect, Result, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
@@ -149,7 +149,7 @@ export const readServers = Effect.fnUntraced(function* (
 })
 
 export const readServer = (sql: SqlClient.SqlClient, query: Rows) =>
-  Effect.map(readServers(sql, query), (records) => Option.fromUndefinedOr(records[0]))
+  Effect.map(readServers(sql, query), ([record]) => record)
 
 /** Returns every address and port of the record once: its mappings, and its default if they lack it. */
 export const portsOf = (record: ServerRecord) => {

@@ -28,8 +28,12 @@ export const allOf = (
 export const changes = (statement: Read<ReadonlyArray<unknown>>): Write<boolean> =>
   Effect.map(statement, (rows) => rows.length > 0)
 
+/** Adds a change to the journal, as part of a write; `server` has the facts if the change is about one. */
+export const append = (change: Change, server?: ChangedServer): Write =>
+  Transaction.use((transaction) => transaction.append(change, server))
+
 /** Announces a change of a key or of its binding, as part of its write: in `KeyRepo.version` and in the journal. */
 export const keysChanged = Effect.fnUntraced(function* (sql: SqlClient.SqlClient): Writing {
   yield* sql`UPDATE counters SET value = value + 1 WHERE name = 'keys'`
-  yield* (yield* Transaction).append({ topic: "key:changed" })
+  yield* append({ topic: "key:changed" })
 })

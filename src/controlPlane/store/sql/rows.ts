@@ -1,8 +1,8 @@
 /** Column types of both databases: the stored form and the domain's form. */
-import { Array as Arr, Effect, Option, Schema, SchemaTransformation } from "effect"
-import type { SqlClient, SqlError } from "effect/sql"
+import { Array as Arr, Effect, Schema, SchemaTransformation } from "effect"
+import type { SqlClient, SqlError, Statement } from "effect/sql"
 import { ServerId } from "../../../contract/domain/Id.ts"
-import type { Read } from "./Transaction.ts"
+import { allOf, type Read } from "./Transaction.ts"
 
 /** A 64-bit column; PostgreSQL returns it as text. */
 export const IntColumn = Schema.Union([Schema.Int, Schema.NumberFromString.check(Schema.isInt())])
@@ -26,11 +26,10 @@ export const readRows = <A, I>(row: Schema.Codec<A, I>) => {
     Effect.flatMap(query, (rows) => Effect.orDie(decode(rows)))
 }
 
-/** Returns the first row of `query`, decoded like {@link readRows}. */
+/** Returns the first row of `query`, if there is one, decoded like {@link readRows}. */
 export const firstRow = <A, I>(row: Schema.Codec<A, I>) => {
   const read = readRows(row)
-  return (query: Read<ReadonlyArray<unknown>>): Read<Option.Option<A>> =>
-    Effect.map(read(query), (rows) => Option.fromUndefinedOr(rows[0]))
+  return (query: Read<ReadonlyArray<unknown>>): Read<A | undefined> => Effect.map(read(query), ([row]) => row)
 }
 
 const readCount = readRows(Schema.Struct({ count: IntColumn }))
@@ -58,6 +57,44 @@ export const byIds = <Id, A>(
   read: (some: ReadonlyArray<Id>) => Read<ReadonlyArray<A>>
 ): Read<ReadonlyArray<A>> =>
   Effect.map(Effect.forEach(Arr.chunksOf(ids, CHUNK), read), (found) => found.flat())
+
+/** Returns the conditions that columns have the given values; an absent value selects all rows. */
+export const equalTo = (
+  sql: SqlClient.SqlClient,
+  values: Readonly<Record<string, string | undefined>>
+): ReadonlyArray<Statement.Fragment | false> =>
+  Object.entries(values).map(([column, value]) => value !== undefined && sql`${sql(column)} = ${value}`)
+
+export interface RowPage {
+  readonly limit: number
+  /** Only the rows that follow the one with this id. */
+  readonly after?: string
+}
+
+/**
+ * Returns a function that reads rows of a table with the given conditions, newest first, unless no row has the id
+ * `after`. `among` also holds for that row, which need not meet the conditions any more.
+ */
+export const newestFirst =
+  <A>(
+    sql: SqlClient.SqlClient,
+    table: string,
+    read: (query: Read<ReadonlyArray<unknown>>) => Read<ReadonlyArray<A>>,
+    time = "created_at"
+  ) =>
+  (
+    { after, limit }: RowPage,
+    conditions: ReadonlyArray<Statement.Fragment | false> = [],
+    among: Statement.Fragment = sql`1 = 1`
+  ): Read<ReadonlyArray<A> | undefined> => {
+    const last = sql`SELECT ${sql(time)}, id FROM ${sql(table)} WHERE id = ${after ?? ""} AND ${among}`
+    const later = after !== undefined && sql`(${sql(time)}, id) < (${last})`
+    const rows = read(sql`SELECT * FROM ${sql(table)} WHERE ${allOf(sql, [among, ...conditions, later])}
+      ORDER BY ${sql(time)} DESC, id DESC LIMIT ${limit}`)
+    return after === undefined
+      ? rows
+      : Effect.flatMap(hasRows(last), (isThere) => (isThere ? rows : Effect.succeed(undefined)))
+  }
 
 /** Encodes a row; a value that its schema refuses is a defect of the caller. */
 export const writeRow = <A, I>(row: Schema.Codec<A, I>) => {

@@ -1,6 +1,6 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Option, Stream } from "effect"
+import { Effect, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { ServerId } from "../../../../src/contract/domain/Id.ts"
 import type { OperationRecord } from "../../../../src/contract/domain/Operation.ts"
@@ -61,14 +61,12 @@ describe.each(databases)("spec 11.1: the rows of operations (%s)", (kind) => {
       assert.isFalse(yield* write(repo.saveProgress("o1", { done: 2, total: 2, unit: "files" })))
       assert.deepStrictEqual(
         yield* read(repo.find("o1")),
-        Option.some(
-          operation(1, {
-            ...end,
-            request: null,
-            progress: { done: 1, total: 2, unit: "files" },
-            cancelling: "a caller"
-          })
-        )
+        operation(1, {
+          ...end,
+          request: null,
+          progress: { done: 1, total: 2, unit: "files" },
+          cancelling: "a caller"
+        })
       )
       assert.deepStrictEqual(yield* states, ["queued", "running", "running", "cancelled"])
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))

@@ -1,6 +1,6 @@
 import { NodeServices } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Option } from "effect"
+import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
 import { NodeId, ServerId } from "../../../../src/contract/domain/Id.ts"
 import { CapacityRepo } from "../../../../src/controlPlane/store/repos/CapacityRepo.ts"
@@ -43,8 +43,8 @@ describe.each(databases)("spec 2.4: placement and ports (%s)", (kind) => {
         assert.deepStrictEqual(yield* store.read(repo.find([])), [])
         const many = Array.from({ length: 40_000 }, (_, i) => ServerId.make(`srv_${i}`))
         assert.deepStrictEqual(yield* store.read(repo.find(many)), [full, plain])
-        assert.deepStrictEqual(yield* store.write(repo.lock(ServerId.make("srv_1"))), Option.some(full))
-        assert.deepStrictEqual(yield* store.write(repo.lock(ServerId.make("unknown"))), Option.none())
+        assert.deepStrictEqual(yield* store.write(repo.lock(ServerId.make("srv_1"))), full)
+        assert.deepStrictEqual(yield* store.write(repo.lock(ServerId.make("unknown"))), undefined)
         assert.deepStrictEqual(yield* ports, [
           "srv_1 10.0.0.1:25565",
           "srv_2 10.0.0.1:25566",
@@ -295,19 +295,17 @@ describe.each(databases)("spec 2.2: records of nodes (%s)", (kind) => {
         const register = (fields: Partial<NodeRecord> = {}) =>
           store.write(repo.save({ ...node("node-1"), unreachable: "", token: `token ${++times}`, ...fields }))
         const now = Effect.map(store.read(repo.find(["node-1"])), ([record]) => record?.unreachable)
-        const isConnected = Effect.map(store.write(rooms.of("node-1", "b")), (room) =>
-          Option.map(room, ({ connected }) => connected)
-        )
+        const isConnected = Effect.map(store.write(rooms.of("node-1", "b")), (room) => room?.connected)
         const found = (unreachable: string | null) =>
           store.write(repo.setUnreachable("node-1", `token ${times}`, unreachable))
 
         yield* register()
         assert.strictEqual(yield* now, "")
-        assert.deepStrictEqual(yield* isConnected, Option.some(false))
+        assert.deepStrictEqual(yield* isConnected, false)
         assert.isFalse(yield* store.write(repo.setUnreachable("node-1", "another token", null)))
         assert.isTrue(yield* found(null))
         assert.isFalse(yield* found(null), "nothing new")
-        assert.deepStrictEqual(yield* isConnected, Option.some(true))
+        assert.deepStrictEqual(yield* isConnected, true)
         yield* register()
         assert.isNull(yield* now, "it is connected, and where it was")
         yield* register({ url: "http://127.0.0.1:2" })
@@ -315,7 +313,7 @@ describe.each(databases)("spec 2.2: records of nodes (%s)", (kind) => {
 
         yield* register()
         assert.isTrue(yield* found("ECONNREFUSED"))
-        assert.deepStrictEqual(yield* isConnected, Option.some(false))
+        assert.deepStrictEqual(yield* isConnected, false)
         yield* store.write(repo.revoke("node-1", `token ${times}`))
         assert.isFalse(yield* found(null), "that registration counts no more")
         yield* register()
@@ -382,24 +380,24 @@ describe.each(databases)("spec 3.3: idempotency keys (%s)", (kind) => {
         const first = { body_hash: "a", response: '{"id":"1"}', created_at: 1_000 }
         const second = { body_hash: "b", response: '{"id":"2"}', created_at: 2_000 }
         yield* store.write(repo.keepAll([{ key: "k", ...first }]))
-        assert.deepStrictEqual(yield* store.read(repo.find("k", 1_000)), Option.some(first))
-        assert.deepStrictEqual(yield* store.read(repo.find("k", 1_001)), Option.none())
-        assert.deepStrictEqual(yield* store.read(repo.find("other", 0)), Option.none())
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 1_000)), first)
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 1_001)), undefined)
+        assert.deepStrictEqual(yield* store.read(repo.find("other", 0)), undefined)
         yield* store.write(
           repo.keepAll([
             { key: "k", ...second },
             { key: "l", ...first }
           ])
         )
-        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), second)
         assert.deepStrictEqual(
           yield* store.read(repo.findAll(["k", "l", "other"], 1_001)),
           new Map([["k", second]])
         )
         yield* store.write(repo.prune(2_000))
-        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.some(second))
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), second)
         yield* store.write(repo.prune(2_001))
-        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), Option.none())
+        assert.deepStrictEqual(yield* store.read(repo.find("k", 0)), undefined)
       })
     )
   )
