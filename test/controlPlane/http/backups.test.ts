@@ -91,6 +91,51 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
         })
     )
 
+    it.effect.each(places)(
+      "%s: spec 12.12: a backup of what the server has written has all files in a download",
+      (place) =>
+        Effect.gen(function* () {
+          const { api, files, id: server } = yield* scene(place)
+          const script = (yield* files.get("/server.sh")).text
+          assert.strictEqual((yield* files.put("/world/level.dat", "level")).status, 201)
+          const { backup, operation } = yield* backedUp(api, server, { kind: "written" })
+          assert.strictEqual(operation.state, "done", operation.reason)
+          assert.strictEqual(backup.kind, "written")
+          assert.match(backup.base.digest, /^[0-9a-f]{64}$/)
+          const path = `/api/backups/${backup.id}`
+          assert.strictEqual((yield* fileIn(api, backup.id, "world/level.dat")).text, "level")
+          assert.strictEqual((yield* fileIn(api, backup.id, "server.sh")).text, script)
+          const head = yield* expectStatus(api, 200, "HEAD", `${path}/archive`)
+          for (const name of ["etag", "content-length", "accept-ranges"])
+            assert.isNull(head.headers.get(name), name)
+          const whole = yield* expectStatus(api, 200, "GET", `${path}/archive`, {
+            headers: { range: "bytes=0-9" }
+          })
+          assert.isNull(whole.headers.get("content-range"))
+          const entries = (yield* expectStatus(api, 200, "GET", `${path}/files`)).json
+          assert.includeMembers(
+            entries.map(({ name }: { readonly name: string }) => name),
+            ["server.sh", "world"]
+          )
+          const one = yield* expectStatus(api, 200, "GET", `${path}/files/content?path=/server.sh`)
+          assert.strictEqual(one.text, script)
+          const verified = yield* expectStatus(api, 202, "POST", `${path}/verify`, { headers: waiting(api) })
+          assert.strictEqual(verified.json.state, "done")
+          assert.strictEqual((yield* files.put("/world/level.dat", "later")).status, 204)
+          const body = { backup_id: backup.id, safety: false }
+          const restored = yield* expectStatus(api, 202, "POST", `/api/servers/${server}/restore`, {
+            body,
+            headers: waiting(api)
+          })
+          assert.strictEqual(restored.json.state, "done", restored.json.reason)
+          assert.strictEqual((yield* files.get("/world/level.dat")).text, "level")
+          assertError(
+            yield* api.request("POST", `/api/servers/${server}/backups`, { body: { kind: "base" } }),
+            422
+          )
+        })
+    )
+
     it.effect("lists are newest first, in pages, and select by server, blueprint, label and state", () =>
       Effect.gen(function* () {
         const { api, id: server } = yield* scene("embedded")

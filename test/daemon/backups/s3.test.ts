@@ -12,6 +12,8 @@ import { createOf, downloaded, made, newId, objectsOf, readOf, restoreOf, verify
 const [place] = Object.values(places)
 if (place === undefined) assert.fail("there is no place")
 
+type Scene = Effect.Success<ReturnType<typeof filesOf>>
+
 const below = ({ prefix }: S3Access, id: string, ...names: ReadonlyArray<string>) =>
   names.map((name) => `${prefix}/${id}/${name}`)
 
@@ -51,6 +53,39 @@ describe.skipIf(!s3.run)(`spec 12.6: targets on an S3 server${s3.note}`, () => {
           `404 the target does not have backup ${backup_id}`
         )
       })
+  )
+
+  it.live("spec 12.12: two nodes that store the same base at once share it, and lose no backup", () =>
+    Effect.gen(function* () {
+      const { access, keys } = yield* startS3Server
+      const scenes = [yield* filesOf(place), yield* filesOf(place)] as const
+      const written = Effect.fnUntraced(function* (scene: Scene, text: string) {
+        put(scene.folder, "own.txt", text)
+        const backup_id = newId()
+        const task = { ...createOf(backup_id), contents: "written" as const }
+        const { figures, reason } = yield* worked(scene, task, newId(), access)
+        assert.strictEqual(reason, undefined)
+        return { scene, backup_id, figures, text }
+      })
+      const made = yield* Effect.forEach(scenes, (scene, index) => written(scene, `${index}`), {
+        concurrency: "unbounded"
+      })
+      const objects = yield* keys
+      const bases = new Set(objects.flatMap((key) => /base-[0-9a-f]{64}/.exec(key) ?? []))
+      assert.deepStrictEqual([...bases], [`base-${made[0]?.figures?.base?.digest}`])
+      made.push(yield* written(scenes[0], "later"))
+      const inBases = (all: ReadonlyArray<string>) => all.filter((key) => key.includes("base-"))
+      assert.deepStrictEqual(inBases(yield* keys), inBases(objects))
+      const other = yield* filesOf(place)
+      for (const { backup_id, figures, scene, text } of made) {
+        const verified = yield* worked(scene, verifyOf(backup_id, figures), newId(), access)
+        assert.strictEqual(verified.state, "done", verified.reason)
+        const restored = yield* worked(other, restoreOf(backup_id, figures), newId(), access)
+        assert.strictEqual(restored.state, "done", restored.reason)
+        assert.strictEqual(readFileSync(join(other.folder, "own.txt"), "utf8"), text)
+        assert.strictEqual(readFileSync(join(other.folder, "server.jar"), "utf8"), "jar\n")
+      }
+    })
   )
 
   it.live("a changed object is found by verification", () =>
