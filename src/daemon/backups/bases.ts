@@ -3,6 +3,7 @@
  * that needs it.
  */
 import { createHash } from "node:crypto"
+import { basename, dirname, join } from "node:path"
 import { Effect, Option, Stream } from "effect"
 import type { BackupKind } from "../../contract/domain/Backup.ts"
 import { serverId } from "../../contract/domain/Id.ts"
@@ -10,7 +11,8 @@ import { idBytes } from "../../contract/domain/idBytes.ts"
 import { conflict } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { identityOf } from "../archives/format.ts"
-import { IoError } from "../disk/fsio.ts"
+import { IoError, listFolder, makeClosedFolder, orMissing, readText, removeTree } from "../disk/fsio.ts"
+import { writeAtomic } from "../disk/replaceFile.ts"
 import { openRoot } from "../disk/safePath.ts"
 import { isFolder } from "../files/changeBase.ts"
 import { linesOf } from "../packed/lines.ts"
@@ -75,22 +77,35 @@ export const checkBase = Effect.fnUntraced(function* (target: BackupTarget, { di
   })
 })
 
+/** The folder of the digests of bases, beside the one of bases: a daemon that is started again does not read them anew. */
+const DIGESTS = ".digests"
+
+/** Remembers the digest of a base, whose folder never changes, and forgets those of removed ones. */
+const noteDigest = Effect.fnUntraced(function* (folder: string, digest: string) {
+  const notes = join(dirname(dirname(folder)), DIGESTS)
+  yield* makeClosedFolder(notes)
+  for (const name of yield* listFolder(notes))
+    if (!(yield* isFolder(join(dirname(folder), name)))) yield* removeTree(join(notes, name))
+  yield* writeAtomic(join(notes, basename(folder)), digest)
+})
+
+const notedDigest = (folder: string) =>
+  readText(join(dirname(dirname(folder)), DIGESTS, basename(folder))).pipe(
+    orMissing(""),
+    Effect.map((text) => /^[0-9a-f]{64}$/.exec(text)?.[0])
+  )
+
 /**
  * Returns a function that stores the base of a server, unless the target has it. Its manifest is written in each case: a base
  * that a backup needs soon is new. @param rate bytes a second that are read; 0: no limit
  */
-export const makeBases = (rate: number) => {
-  /** The digests of the folders of bases, which never change. */
-  const digests = new Map<string, string>()
-  return Effect.fnUntraced(function* (
-    target: BackupTarget,
-    folder: string,
-    onBytes: (bytes: number) => void
-  ) {
+export const makeBases = (rate: number) =>
+  Effect.fnUntraced(function* (target: BackupTarget, folder: string, onBytes: (bytes: number) => void) {
     const { fd } = yield* openRoot(folder)
     const options = { fd, shared: [], own: [], exclude: [], most: Number.POSITIVE_INFINITY, onBytes, rate }
-    const digest = digests.get(folder) ?? (yield* packFolder(target, options)).identity
-    digests.set(folder, digest)
+    const noted = yield* notedDigest(folder)
+    const digest = noted ?? (yield* packFolder(target, options)).identity
+    if (noted === undefined) yield* noteDigest(folder, digest)
     const id = baseId(digest)
     const known = yield* storedBase(target, digest)
     if (known !== undefined) {
@@ -111,4 +126,3 @@ export const makeBases = (rate: number) => {
     yield* seal(target, id, encoded(base))
     return base
   }, Effect.scoped)
-}
