@@ -63,3 +63,12 @@ export const fits = (from: ServerStatus, to: ServerStatus): boolean =>
 /** Whether a server with this status has a process. */
 export const isUp = (status: ServerStatus): boolean =>
   status === "starting" || status === "running" || status === "stopping" || status === "paused"
+
+/** Whether a server is up and not stopping, or about to start: a stop must be made good by a start. */
+export const staysUp = ({
+  start_pending,
+  status
+}: {
+  readonly start_pending: boolean
+  readonly status: ServerStatus
+}) => start_pending || (isUp(status) && status !== "stopping")

@@ -1,8 +1,7 @@
 import { Effect } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
-import { linkOf, pageAfter } from "../http/requestUrl.ts"
+import { filled, pageAfter, pageResponse } from "../http/requestUrl.ts"
 import type { AuditQuery } from "../store/repos/AuditRepo.ts"
 import { AuditLog } from "./AuditLog.ts"
 
@@ -19,7 +18,7 @@ export const AuditHandlers = handlersOf(
     const log = yield* AuditLog
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ query, request }) {
-        const { action = "", actor = "", object = "", since = "", until = "" } = query
+        const { action, actor, object, since = "", until = "" } = query
         const { limit, ...page } = pageAfter(query, PAGE)
         const result = resultOf(query.result ?? "")
         const entries = yield* log.find({
@@ -28,15 +27,11 @@ export const AuditHandlers = handlersOf(
           limit: limit + 1,
           ...(since === "" ? {} : { since: Date.parse(since) }),
           ...(until === "" ? {} : { until: Date.parse(until) }),
-          ...(actor === "" ? {} : { actor }),
-          ...(action === "" ? {} : { action }),
-          ...(object === "" ? {} : { object }),
+          ...filled({ actor, action, object }),
           ...(result === undefined ? {} : { result })
         })
         const shown = entries.slice(0, limit)
-        return HttpServerResponse.jsonUnsafe(shown, {
-          headers: linkOf(request.url, entries.length > limit ? shown.at(-1)?.id : undefined)
-        })
+        return pageResponse(request.url, shown, entries.length > limit ? shown.at(-1)?.id : undefined)
       })
     })
   })

@@ -124,9 +124,8 @@ const makeReads = Effect.gen(function* () {
     conditions: ReadonlyArray<LabelCondition>
   ) {
     const found = yield* list({ ...page, server_id: id }, conditions)
-    if (found.records.length > 0) return found
-    const isKnown = yield* index.isKnown(id, yield* currentRestriction)
-    return isKnown ? found : yield* NotFound.server(id)
+    if (found.records.length === 0) yield* index.mustBeKnown(id, yield* currentRestriction)
+    return found
   })
 
   return { find, list, listOf } as const

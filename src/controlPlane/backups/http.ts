@@ -8,7 +8,7 @@ import { labelCondition } from "../../contract/domain/Labels.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { makeBegins, orRoot, required } from "../files/http.ts"
 import { respondWith } from "../http/conditional.ts"
-import { linkOf, pageAfter } from "../http/requestUrl.ts"
+import { filled, linkOf, pageAfter, pageResponse } from "../http/requestUrl.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { respondWithFields } from "../servers/listHttp.ts"
 import { makeBulk } from "../servers/ServerManager.ts"
@@ -44,17 +44,15 @@ export const BackupsHandlers = handlersOf(
     const begins = yield* makeBegins
     const contents = makeContents(backups)
 
-    const pageOf = ({ blueprint_id = "", server_id = "", since = "", state = "", ...query }: PageQuery) => ({
+    const pageOf = ({ blueprint_id, server_id, since = "", state, ...query }: PageQuery) => ({
       ...pageAfter(query, PAGE),
-      ...(server_id === "" ? {} : { server_id }),
-      ...(blueprint_id === "" ? {} : { blueprint_id }),
-      ...(state === "" ? {} : { state }),
+      ...filled({ server_id, blueprint_id, state }),
       ...(since === "" ? {} : { since: new Date(since).toISOString() })
     })
     const conditionsOf = ({ label = [] }: PageQuery) =>
       [label].flat().flatMap((text) => labelCondition(text) ?? [])
     const shown = (url: string, { next, records }: Effect.Success<ReturnType<typeof backups.list>>) =>
-      HttpServerResponse.jsonUnsafe(records.map(shownBackup), { headers: linkOf(url, next) })
+      pageResponse(url, records.map(shownBackup), next)
 
     return handlers.handleAll({
       create: ({ headers: { prefer }, params, payload }) =>

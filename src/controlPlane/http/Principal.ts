@@ -35,6 +35,11 @@ export const CurrentPrincipal = Context.Reference<Principal | undefined>("muster
 /** The servers that the current caller may read, unless it may read all. */
 export const currentRestriction = Effect.map(CurrentPrincipal, (principal) => principal?.restriction)
 
+/** The key whose schedules and rollouts the caller sees: its own if its servers are limited, else every key's. */
+export const currentCreator = Effect.map(CurrentPrincipal, (principal) =>
+  principal?.restriction === undefined ? undefined : principal.key_id
+)
+
 /** Waits until the caller's key is no longer valid. Streams end then (spec 6.1). */
 export const KeyEnds = Context.Reference<(principal: Principal | undefined) => Effect.Effect<void>>(
   "muster/api/KeyEnds",

@@ -1,5 +1,6 @@
 /** The parts of the URL of a request: its path, its query, and the pages of lists. */
 import { Option } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { LONGEST_WAIT_SECONDS } from "../../contract/api/OperationsGroup.ts"
 
 const decode = Option.liftThrowable(decodeURI)
@@ -44,6 +45,16 @@ const nextPage = (url: string, after: string): string => {
 /** Returns the header of a page; `next`: the last of its ids, if it is not the last page. */
 export const linkOf = (url: string, next: string | undefined): Record<string, string> =>
   next === undefined ? {} : { link: nextPage(url, next) }
+
+/** Responds with a page of a list. */
+export const pageResponse = (url: string, body: unknown, next: string | undefined) =>
+  HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
+
+/** Returns the fields of a query that are not empty: an empty one selects nothing. */
+export const filled = <K extends string>(fields: { readonly [P in K]?: string | undefined }) =>
+  Object.fromEntries(Object.entries(fields).filter(([, text]) => (text ?? "") !== "")) as {
+    readonly [P in K]?: string
+  }
 
 /** Returns the seconds of `Prefer: wait=N` (RFC 7240), and ignores an unreadable preference. */
 export const preferredWait = (prefer: string | undefined): number | undefined => {

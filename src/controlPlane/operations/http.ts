@@ -6,7 +6,7 @@ import { type OperationRecord, shownOperation } from "../../contract/domain/Oper
 import { handlersOf } from "../../shared/net/requestServices.ts"
 import { CurrentPrincipal, KeyEnds } from "../http/Principal.ts"
 import { LimitReached, limitResponse } from "../http/rateLimit.ts"
-import { linkOf, pageAfter, preferredWait } from "../http/requestUrl.ts"
+import { filled, pageAfter, pageResponse, preferredWait } from "../http/requestUrl.ts"
 import { makeForSeconds } from "../servers/waiting.ts"
 import { Operations } from "./Operations.ts"
 
@@ -58,16 +58,12 @@ export const OperationsHandlers = handlersOf(
     const wait = yield* makeWait
     return handlers.handleAll({
       list: Effect.fnUntraced(function* ({ query, request }) {
-        const { kind = "", server_id = "", state = "" } = query
+        const { kind, server_id, state } = query
         const { next, records } = yield* operations.list({
           ...pageAfter(query, 20),
-          ...(kind === "" ? {} : { kind }),
-          ...(server_id === "" ? {} : { server_id }),
-          ...(state === "" ? {} : { state })
+          ...filled({ kind, server_id, state })
         })
-        return HttpServerResponse.jsonUnsafe(records.map(shownOperation), {
-          headers: linkOf(request.url, next)
-        })
+        return pageResponse(request.url, records.map(shownOperation), next)
       }),
       get: Effect.fnUntraced(function* ({ headers: { prefer }, params }) {
         const found = yield* operations.find(params.operation)

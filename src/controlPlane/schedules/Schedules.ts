@@ -17,7 +17,7 @@ import {
   scheduleDefaults
 } from "../../contract/domain/Schedule.ts"
 import { nextTimes } from "../../shared/work/cronTimes.ts"
-import { CurrentPrincipal } from "../http/Principal.ts"
+import { CurrentPrincipal, currentCreator } from "../http/Principal.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
 import { WebhookRepo } from "../store/repos/WebhookRepo.ts"
@@ -217,7 +217,7 @@ export class Schedules extends Context.Service<Schedules>()("muster/schedules/Sc
     const repo = yield* ScheduleRepo
     const servers = yield* makeScheduleServers
     const store = yield* Store
-    const { creator, read, show } = yield* makeView
+    const { read, show } = yield* makeView
 
     const list = Effect.fn("Schedules.list")(function* ({
       after,
@@ -228,7 +228,7 @@ export class Schedules extends Context.Service<Schedules>()("muster/schedules/Sc
       readonly limit: number
       readonly server_id?: ServerId
     }) {
-      const created_by = yield* creator
+      const created_by = yield* currentCreator
       const found = server_id === undefined ? undefined : yield* Effect.option(servers.find(server_id))
       if (found !== undefined && Option.isNone(found)) return { schedules: [], next: undefined }
       const server = found?.value

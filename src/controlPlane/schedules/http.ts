@@ -4,11 +4,8 @@ import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
-import { linkOf, pageAfter } from "../http/requestUrl.ts"
+import { pageAfter, pageResponse } from "../http/requestUrl.ts"
 import { Schedules } from "./Schedules.ts"
-
-const respond = (url: string, body: unknown, next: string | undefined) =>
-  HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
 
 /** Handlers of the routes of schedules and runs (spec 13.1). */
 export const SchedulesHandlers = handlersOf(
@@ -32,7 +29,7 @@ export const SchedulesHandlers = handlersOf(
           ...pageAfter(query, 20),
           ...(server_id === "" ? {} : { server_id: ServerId.make(server_id) })
         })
-        return respond(request.url, page.schedules, page.next)
+        return pageResponse(request.url, page.schedules, page.next)
       }),
       get: ({ params }) => schedules.get(params.schedule),
       patch: ({ params, payload }) =>
@@ -44,7 +41,7 @@ export const SchedulesHandlers = handlersOf(
       run: ({ params }) => schedules.run(params.schedule),
       runs: Effect.fnUntraced(function* ({ params, query, request }) {
         const page = yield* schedules.runs(params.schedule, pageAfter(query, 20))
-        return respond(request.url, page.runs, page.next)
+        return pageResponse(request.url, page.runs, page.next)
       }),
       getRun: ({ params }) => schedules.getRun(params.run),
       cancelRun: ({ params }) => schedules.cancelRun(params.run)

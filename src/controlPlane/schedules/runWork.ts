@@ -10,6 +10,7 @@ import {
   type ScheduleSettings
 } from "../../contract/domain/Schedule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
+import { staysUp } from "../../contract/domain/ServerStatus.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { Principal } from "../http/Principal.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
@@ -17,7 +18,7 @@ import { ServerManager } from "../servers/ServerManager.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
 import { Store } from "../store/Store.ts"
 import { announce } from "./scheduleRuns.ts"
-import { makeStep, mustBeUp, StepFailed, starts, stops } from "./steps.ts"
+import { makeStep, StepFailed, starts, stops } from "./steps.ts"
 
 export interface RunContext {
   readonly run: ScheduleRunRecord
@@ -111,7 +112,7 @@ const makeChain = Effect.gen(function* () {
           const record = yield* recordOf(at, server)
           if (!isRepeated) {
             const begun_at = yield* Clock.currentTimeMillis
-            const stopped = server.stopped || (stops(step) && mustBeUp(record))
+            const stopped = server.stopped || (stops(step) && staysUp(record))
             server = yield* save(at, { ...server, begun_at, stopped })
           }
           yield* doStep({

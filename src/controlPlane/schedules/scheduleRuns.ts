@@ -13,10 +13,11 @@ import {
   type ScheduleRun,
   type ScheduleRunRecord
 } from "../../contract/domain/Schedule.ts"
-import { CurrentPrincipal } from "../http/Principal.ts"
-import { unknownAfter } from "../servers/list/listQuery.ts"
+import { currentCreator } from "../http/Principal.ts"
+import { wantedPage } from "../servers/list/listQuery.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
 import { Store, Transaction } from "../store/Store.ts"
+import type { RowPage } from "../store/sql/rows.ts"
 import { requireRights } from "./scheduleChecks.ts"
 
 export const newRun = (
@@ -81,13 +82,10 @@ const shownRun = (run: ScheduleRunRecord, servers: ReadonlyArray<RunServerRecord
 export const makeView = Effect.gen(function* () {
   const repo = yield* ScheduleRepo
   const store = yield* Store
-  const creator = Effect.map(CurrentPrincipal, (caller) =>
-    caller?.restriction === undefined ? undefined : caller.key_id
-  )
 
   /** Finds a schedule within a transaction or a read. */
   const find = Effect.fnUntraced(function* (id: string) {
-    const created_by = yield* creator
+    const created_by = yield* currentCreator
     const record = yield* repo.find(id)
     const isOther = created_by !== undefined && record?.created_by !== created_by
     return record === undefined || isOther ? yield* NotFound.schedule(id) : record
@@ -119,7 +117,7 @@ export const makeView = Effect.gen(function* () {
 
   const read = (id: string) => Effect.flatMap(store.read(find(id)), (record) => store.read(show(record)))
 
-  return { creator, find, findRun, read, show, showRun } as const
+  return { find, findRun, read, show, showRun } as const
 })
 
 /** 409: the schedule has an unfinished run. */
@@ -150,22 +148,16 @@ export const makeRuns = Effect.gen(function* () {
     return yield* showRun(yield* store.write(begun))
   })
 
-  const runs = Effect.fn("Schedules.runs")(function* (
-    id: string,
-    page: { readonly after?: string; readonly limit: number }
-  ) {
+  const runs = Effect.fn("Schedules.runs")(function* (id: string, query: RowPage) {
     yield* store.read(find(id))
-    const found = yield* store.read(repo.runs(id, { ...page, limit: page.limit + 1 }))
-    if (found === undefined) return yield* unknownAfter("run", page.after)
-    const shown = found.slice(0, page.limit)
+    const { next, records } = yield* wantedPage({ ...query, noun: "run" }, (page) =>
+      store.read(repo.runs(id, page))
+    )
     const rows = Map.groupBy(
-      yield* store.read(repo.servers(shown.map((one) => one.id))),
+      yield* store.read(repo.servers(records.map((one) => one.id))),
       ({ run_id }) => run_id
     )
-    return {
-      runs: shown.map((one) => shownRun(one, rows.get(one.id) ?? [])),
-      next: found.length > page.limit ? shown.at(-1)?.id : undefined
-    }
+    return { runs: records.map((one) => shownRun(one, rows.get(one.id) ?? [])), next }
   })
 
   const cancelRun = Effect.fn("Schedules.cancelRun")(function* (id: string) {

@@ -6,7 +6,6 @@ import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { RunServerRecord, ScheduleRunRecord, ScheduleStep } from "../../contract/domain/Schedule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
-import { isUp } from "../../contract/domain/ServerStatus.ts"
 import type { WebhookId } from "../../contract/domain/Webhook.ts"
 import { Backups } from "../backups/Backups.ts"
 import { CurrentPrincipal, type Principal } from "../http/Principal.ts"
@@ -222,10 +221,6 @@ export const makeStep = Effect.gen(function* () {
 /** Whether a step stops the server, and nothing starts it again. */
 export const stops = (step: ScheduleStep): boolean =>
   "power" in step && (step.power === "stop" || step.power === "kill")
-
-/** Whether a server is up, or about to be, so that a chain that stops it must start it again. */
-export const mustBeUp = ({ start_pending, status }: ServerRecord): boolean =>
-  start_pending || (isUp(status) && status !== "stopping")
 
 export const starts = (step: ScheduleStep): boolean =>
   "power" in step && (step.power === "start" || step.power === "restart")

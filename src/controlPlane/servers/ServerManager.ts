@@ -54,9 +54,8 @@ const makeCrashes = Effect.gen(function* () {
     /** Returns the crashes of a server, also a deleted one. @error NotFound it is unknown and has no crash */
     crashesOf: Effect.fn("ServerManager.crashesOf")(function* (id: ServerId, query: CrashQuery) {
       const found = yield* crashes({ ...query, server_id: id })
-      if (found.length > 0) return found
-      const isKnown = yield* index.isKnown(id, yield* currentRestriction)
-      return isKnown ? found : yield* NotFound.server(id)
+      if (found.length === 0) yield* index.mustBeKnown(id, yield* currentRestriction)
+      return found
     })
   }
 })

@@ -18,7 +18,7 @@ import { conditional } from "../http/conditional.ts"
 import { LargeAnswers } from "../http/LargeAnswers.ts"
 import { CurrentPrincipal, KeyEnds, ServerAccess } from "../http/Principal.ts"
 import { limitResponse } from "../http/rateLimit.ts"
-import { pageAfter } from "../http/requestUrl.ts"
+import { filled, pageAfter } from "../http/requestUrl.ts"
 import { requireRight, rightOfPower } from "../http/rights.ts"
 import { CurrentSlsRequest, slsPhase } from "../http/sls.ts"
 import { makeCreate, runOverrides } from "./createHttp.ts"
@@ -143,13 +143,11 @@ export const ServersHandlers = handlersOf(
         get,
         crashesOf: ({ params, query }) => servers.crashesOf(params.server, pageAfter(query, CRASHES)),
         crashes: Effect.fnUntraced(function* ({ query }) {
-          const { blueprint_id = "", node_id = "", server = "", since = "" } = query
+          const { blueprint_id, node_id, server, since = "" } = query
           return yield* servers.crashes({
             ...pageAfter(query, CRASHES),
-            ...(since === "" ? {} : { since: Date.parse(since) }),
-            ...(blueprint_id === "" ? {} : { blueprint_id }),
-            ...(node_id === "" ? {} : { node_id }),
-            ...(server === "" ? {} : { server })
+            ...filled({ blueprint_id, node_id, server }),
+            ...(since === "" ? {} : { since: Date.parse(since) })
           })
         }),
         patch: Effect.fnUntraced(function* ({ params, payload }) {

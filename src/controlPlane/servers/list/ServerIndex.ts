@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto"
 import { Context, Effect, Latch, Layer, type Scope, Stream } from "effect"
+import { NotFound } from "../../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { type JournalEntry, serverOf } from "../../../contract/domain/Journal.ts"
 import { admits, type Restriction } from "../../../contract/domain/Key.ts"
@@ -272,11 +273,15 @@ export class ServerIndex extends Context.Service<ServerIndex>()("muster/servers/
        */
       lookUpWithin: (id: ServerId, restriction: Restriction | undefined) =>
         lookTwice(() => admitted(id, restriction)),
-      /** Whether {@link lookUpWithin} finds a server; false also if it could not look. */
-      isKnown: (id: ServerId, restriction: Restriction | undefined) =>
-        Effect.match(
-          lookTwice(() => admitted(id, restriction)),
-          { onFailure: () => false, onSuccess: (record) => record !== undefined }
+      /** @error NotFound {@link lookUpWithin} does not find the server, or could not look */
+      mustBeKnown: (id: ServerId, restriction: Restriction | undefined) =>
+        Effect.filterOrFail(
+          Effect.orElseSucceed(
+            lookTwice(() => admitted(id, restriction)),
+            () => undefined
+          ),
+          (record) => record !== undefined,
+          () => NotFound.server(id)
         ),
       /** Whether a server is here and within a restriction; without a restriction, also one that is not here. */
       isWithin: (id: ServerId, restriction: Restriction | undefined) =>

@@ -15,6 +15,7 @@ import { labelConditions, type Selector } from "../../../contract/domain/Selecto
 import { type Includable, includable, type ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ServerStatus } from "../../../contract/domain/ServerStatus.ts"
 import type { LinesRequest } from "../../../contract/nodeApi/Daemon.ts"
+import type { RowPage } from "../../store/sql/rows.ts"
 import { type Include, includeOf, plain } from "./summary.ts"
 
 export interface ServerFilter {
@@ -55,19 +56,14 @@ export const unknownAfter = (kind: string, id: string | undefined) =>
     hint: "Begin with the first page again: leave `after` out."
   })
 
-interface RowPage {
-  readonly after?: string
-  readonly limit: number
-}
-
 /**
- * Returns a page of the rows that are wanted, which are read `rows` at a time. `next` is its last id, if more follow.
+ * Returns a page of the rows that are wanted, which are read `rows` at a time (default: as many as the page has, and one more). `next` is its last id, if more follow.
  * @error InvalidRequest no row has the id `after`
  */
 export const wantedPage = Effect.fnUntraced(function* <A extends { readonly id: string }, E, R>(
-  { after, limit, noun, rows }: RowPage & { readonly noun: string; readonly rows: number },
+  { after, limit, noun, rows = limit + 1 }: RowPage & { readonly noun: string; readonly rows?: number },
   read: (page: RowPage) => Effect.Effect<ReadonlyArray<A> | undefined, E, R>,
-  isWanted: (row: A) => boolean
+  isWanted: (row: A) => boolean = () => true
 ) {
   const found: Array<A> = []
   let last = after

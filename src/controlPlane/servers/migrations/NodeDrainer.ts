@@ -8,7 +8,7 @@ import { isUnderway, type Migration } from "../../../contract/domain/Migration.t
 import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../../contract/domain/ServerDefinition.ts"
-import { isUp } from "../../../contract/domain/ServerStatus.ts"
+import { isUp, staysUp } from "../../../contract/domain/ServerStatus.ts"
 import { pause } from "../../../shared/work/slices.ts"
 import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
 import { currentRestriction } from "../../http/Principal.ts"
@@ -55,8 +55,8 @@ const makeDrainDeadline = Effect.fnUntraced(function* (
     for (const record of yield* index.onNode(node_id)) {
       const migration = index.migrationOf(record.id)
       const isIncluded = record.created_at <= asked_at && !isUnderway(migration)
-      const goesUp = record.start_pending || (isUp(record.status) && record.status !== "stopping")
-      if (isIncluded && goesUp && remains(record, migration, unplaced.has(record.id))) found.push(record)
+      if (isIncluded && staysUp(record) && remains(record, migration, unplaced.has(record.id)))
+        found.push(record)
     }
     return found
   })

@@ -9,7 +9,7 @@ import type { HeldServer } from "../../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../../contract/domain/ServerDefinition.ts"
-import { isUp } from "../../../contract/domain/ServerStatus.ts"
+import { isUp, staysUp } from "../../../contract/domain/ServerStatus.ts"
 import type { Daemon, DaemonError } from "../../../contract/nodeApi/Daemon.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
 import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"
@@ -190,7 +190,7 @@ export const makeReleaseHeld = Effect.gen(function* () {
           from_node: node_id,
           phase: "returning",
           arrival: randomUUID(),
-          was_up: record.start_pending || (isUp(record.status) && record.status !== "stopping"),
+          was_up: staysUp(record),
           reason: null,
           origin: null
         })

@@ -10,7 +10,7 @@ import { nowText } from "../../../contract/domain/nowText.ts"
 import { isOver, type RolloutRecord, type RolloutServer } from "../../../contract/domain/Rollout.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../../contract/domain/ServerDefinition.ts"
-import { isUp } from "../../../contract/domain/ServerStatus.ts"
+import { staysUp } from "../../../contract/domain/ServerStatus.ts"
 import type { DaemonError } from "../../../contract/nodeApi/Daemon.ts"
 import { makeWorkQueue, type StepOutcome } from "../../../shared/work/WorkQueue.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
@@ -199,9 +199,6 @@ const makeRolloutServers = Effect.gen(function* () {
   const { call, define, isOutside, notify } = yield* makeCalls
   const waiting = new Set<ServerId>()
 
-  const mustBeUp = ({ start_pending, status }: ServerRecord) =>
-    start_pending || (isUp(status) && status !== "stopping")
-
   const act = Effect.fnUntraced(function* (
     rollout: RolloutRecord,
     server: RolloutServer
@@ -254,7 +251,7 @@ const makeRolloutServers = Effect.gen(function* () {
     const record = index.get(id)
     // It is not known whether a server of a lost node is up.
     if (server.was_up !== null || record?.status === "unknown") return yield* act(rollout, server)
-    const begun = { ...server, was_up: record !== undefined && mustBeUp(record) }
+    const begun = { ...server, was_up: record !== undefined && staysUp(record) }
     yield* save(begun)
     return yield* act(rollout, begun)
   })

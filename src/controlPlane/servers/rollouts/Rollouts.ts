@@ -9,19 +9,15 @@ import { nowText } from "../../../contract/domain/nowText.ts"
 import { isOver, type RolloutRecord } from "../../../contract/domain/Rollout.ts"
 import type { Selector } from "../../../contract/domain/Selector.ts"
 import { handlersOf } from "../../../shared/net/requestServices.ts"
-import { linkOf, pageAfter } from "../../http/requestUrl.ts"
+import { currentCreator } from "../../http/Principal.ts"
+import { pageAfter, pageResponse } from "../../http/requestUrl.ts"
 import { RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { append, Store } from "../../store/Store.ts"
-import { unknownAfter } from "../list/listQuery.ts"
+import type { RowPage } from "../../store/sql/rows.ts"
+import { unknownAfter, wantedPage } from "../list/listQuery.ts"
 import { makeCreateRollout } from "./rolloutCreation.ts"
 import { isUpToDate, makePlan, makeRolloutView } from "./rolloutPlan.ts"
 import { continued } from "./rolloutRules.ts"
-
-/** A page of a list. `after` is the last id of the page before. */
-export interface PageRequest {
-  readonly limit: number
-  readonly after?: string
-}
 
 const notAllowed = ({ id, state }: RolloutRecord) =>
   new Conflict({
@@ -35,13 +31,10 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
     const plan = yield* makePlan
     const repo = yield* RolloutRepo
     const store = yield* Store
-    const { creator, show } = yield* makeRolloutView
+    const { show } = yield* makeRolloutView
     const createRollout = yield* makeCreateRollout
 
-    const planPage = Effect.fn("Rollouts.plan")(function* (
-      selector: Selector,
-      { after, limit }: PageRequest
-    ) {
+    const planPage = Effect.fn("Rollouts.plan")(function* (selector: Selector, { after, limit }: RowPage) {
       const planned = yield* plan(selector)
       const changed = planned.filter((one) => !isUpToDate(one))
       const place = after === undefined ? -1 : changed.findIndex(({ record }) => record.id === after)
@@ -66,19 +59,12 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
       }
     })
 
-    const list = Effect.fn("Rollouts.list")(function* ({ limit, ...page }: PageRequest) {
-      const created_by = yield* creator
-      const found = yield* store.read(
-        repo.list({ limit: limit + 1, ...page, ...(created_by === undefined ? {} : { created_by }) })
+    const list = Effect.fn("Rollouts.list")(function* (query: RowPage) {
+      const created_by = yield* currentCreator
+      const { next, records } = yield* wantedPage({ ...query, noun: "rollout" }, (page) =>
+        store.read(repo.list({ ...page, ...(created_by === undefined ? {} : { created_by }) }))
       )
-      if (found === undefined) {
-        return yield* unknownAfter("rollout", page.after)
-      }
-      const records = found.slice(0, limit)
-      return {
-        rollouts: yield* store.read(Effect.forEach(records, show)),
-        next: found.length > limit ? records.at(-1)?.id : undefined
-      }
+      return { rollouts: yield* store.read(Effect.forEach(records, show)), next }
     })
 
     /** Finds a rollout, only the key's own with `created_by`. */
@@ -89,7 +75,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
     })
 
     const get = Effect.fn("Rollouts.get")(function* (id: string) {
-      const record = yield* store.read(find(id, yield* creator))
+      const record = yield* store.read(find(id, yield* currentCreator))
       return yield* store.read(show(record))
     })
 
@@ -99,7 +85,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
       by: (record: RolloutRecord, now: string) => RolloutRecord | Conflict
     ) {
       const now = yield* nowText
-      const created_by = yield* creator
+      const created_by = yield* currentCreator
       const change = Effect.gen(function* () {
         const before = yield* find(id, created_by)
         const after = by(before, now)
@@ -164,9 +150,6 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
   static readonly layer = Layer.effect(Rollouts, Rollouts.make)
 }
 
-const respond = (url: string, body: unknown, next: string | undefined) =>
-  HttpServerResponse.jsonUnsafe(body, { headers: linkOf(url, next) })
-
 /** Handlers of the routes of rollouts (spec 3.13). */
 export const RolloutsHandlers = handlersOf(
   ApplicationApi,
@@ -178,7 +161,7 @@ export const RolloutsHandlers = handlersOf(
         if (query.dry_run === true) {
           yield* withoutAudit
           const { next, plan } = yield* rollouts.plan(payload.selector, pageAfter(query, 100))
-          return respond(request.url, plan, next)
+          return pageResponse(request.url, plan, next)
         }
         const rollout = yield* rollouts.create(payload)
         const headers = { location: `/api/rollouts/${rollout.id}` }
@@ -186,7 +169,7 @@ export const RolloutsHandlers = handlersOf(
       }),
       list: Effect.fnUntraced(function* ({ query, request }) {
         const page = yield* rollouts.list(pageAfter(query, 20))
-        return respond(request.url, page.rollouts, page.next)
+        return pageResponse(request.url, page.rollouts, page.next)
       }),
       get: ({ params }) => rollouts.get(params.rollout),
       pause: ({ params }) => rollouts.pause(params.rollout),

@@ -16,12 +16,12 @@ import {
 import type { Selector } from "../../../contract/domain/Selector.ts"
 import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
 import { inSlices } from "../../../shared/work/slices.ts"
-import { CurrentPrincipal } from "../../http/Principal.ts"
+import { CurrentPrincipal, currentCreator } from "../../http/Principal.ts"
 import { checkNotice, requireRight } from "../../http/rights.ts"
 import { type RolloutPart, RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { append, Store } from "../../store/Store.ts"
 import { changes, overQuota, resources } from "../state/quotaRules.ts"
-import { isUpToDate, makePlan, makeRolloutView, type Planned, type Revised } from "./rolloutPlan.ts"
+import { isUpToDate, makePlan, type Planned, type Revised } from "./rolloutPlan.ts"
 
 const DEFAULT_PARALLEL = 2
 
@@ -113,7 +113,6 @@ export const makeCreateRollout = Effect.gen(function* () {
   const plan = yield* makePlan
   const repo = yield* RolloutRepo
   const store = yield* Store
-  const { creator } = yield* makeRolloutView
 
   /** @param own the key whose rollouts the caller sees, or nothing for every key's */
   const refuseBusy = Effect.fnUntraced(function* ({ servers }: RolloutPart, own: string | undefined) {
@@ -135,7 +134,7 @@ export const makeCreateRollout = Effect.gen(function* () {
   const insert = Effect.fnUntraced(
     function* (rollout: RolloutRecord, whole: RolloutPart) {
       const { definitions, servers } = whole
-      const own = yield* creator
+      const own = yield* currentCreator
       yield* store.read(refuseBusy(whole, own))
       const [last = whole, ...earlier] = partsOf(whole).toReversed()
       for (const part of earlier) yield* store.write(repo.addPart(part))

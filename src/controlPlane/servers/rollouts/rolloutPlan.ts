@@ -29,10 +29,6 @@ export const makeRolloutView = Effect.gen(function* () {
   const repo = yield* RolloutRepo
 
   return {
-    /** The key whose rollouts the caller sees; absent for every key's. */
-    creator: Effect.map(CurrentPrincipal, (caller) =>
-      caller?.restriction === undefined ? undefined : caller.key_id
-    ),
     show: Effect.fnUntraced(function* (record: RolloutRecord) {
       const { created_at, done, finished_at, id, origin, reason, rolling_back, settings, state, total } =
         record
