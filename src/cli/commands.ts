@@ -1,8 +1,10 @@
 /** The commands of `muster`. A command is loaded when the command line names it: the rest would slow its start. */
-import { Console, Effect } from "effect"
+import { Console, Effect, Layer } from "effect"
 import { Argument, CliConfig, type CliError, CliOutput, Command, Completions, GlobalFlag } from "effect/cli"
 import { version } from "../app/version.ts"
 import { command } from "./shared/command.ts"
+import { explainFailure } from "./shared/failures.ts"
+import { SafeConsole } from "./shared/terminal.ts"
 
 const others = {
   init: Effect.promise(() => import("./init.ts").then(({ init }) => init)),
@@ -107,8 +109,11 @@ export const musterCommand = (word: string | undefined) =>
 export const commandLine = (word: string | undefined) =>
   musterCommand(word).pipe(
     Effect.flatMap(Command.run({ version })),
+    explainFailure,
     Effect.provide([
       UsageErrors,
+      // A service writes its log in a form of its own.
+      word === "serve" || word === "node" ? Layer.empty : SafeConsole,
       CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.LogLevel] })
     ])
   )

@@ -4,7 +4,6 @@ import { Cause, ConfigProvider, Console, Effect, Exit, Layer, Runtime } from "ef
 import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
 import { explainFailure } from "./shared/failures.ts"
-import { SafeConsole } from "./shared/terminal.ts"
 
 const [word, ...others] = process.argv.slice(2)
 
@@ -32,9 +31,9 @@ if (!isService) {
 const program = Effect.gen(function* () {
   switch (others.length > 0 ? undefined : word) {
     case "serve":
-      return yield* (yield* Effect.promise(() => import("../app/service.ts"))).service
+      return yield* explainFailure((yield* Effect.promise(() => import("../app/service.ts"))).service)
     case "node":
-      return yield* (yield* Effect.promise(() => import("../app/node.ts"))).node
+      return yield* explainFailure((yield* Effect.promise(() => import("../app/node.ts"))).node)
     case "--version":
       return yield* Console.log(`muster v${version}`)
     default:
@@ -43,11 +42,8 @@ const program = Effect.gen(function* () {
 })
 
 program.pipe(
-  explainFailure,
   Effect.provide([
     NodeServices.layer,
-    // A service writes its log in a form of its own.
-    isService ? Layer.empty : SafeConsole,
     Layer.succeed(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: takeSecrets() }))
   ]),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })
