@@ -51,7 +51,7 @@ const uploadParts = Effect.fnUntraced(function* ({ files, id }: Scene, path: str
   yield* files.uploads.begin(id, { ...upload, path, size, metadata: "" })
   const parts = Effect.gen(function* () {
     for (let at = 0; at < size; at += MEGABYTE.length)
-      yield* files.uploads.append(id, { ...upload, offset: at }, Stream.make(MEGABYTE))
+      yield* files.uploads.append(id, { ...upload, offset: at }, Stream.make(MEGABYTE.slice()))
   })
   yield* Effect.ensuring(parts, Effect.ignore(files.uploads.end(id, upload)))
 })
