@@ -27,9 +27,13 @@ import { Store, type Transaction } from "../store/Store.ts"
 import { OperationLeader } from "./OperationLeader.ts"
 import { OperationRunners } from "./OperationRunners.ts"
 
-/** Most unfinished operations: of a server, of a server by one key other than `AppAdmin`, and in total. */
+/**
+ * Most unfinished operations: of a server, of a server by one key other than `AppAdmin`, of all servers by such a key, and
+ * in total.
+ */
 const MOST_OF_SERVER = 16
 const MOST_OF_KEY = 8
+const MOST_OF_KEY_IN_ALL = 200
 const MOST = 1_000
 
 /** Milliseconds after which a refused caller may try again. */
@@ -43,6 +47,14 @@ const tooMany = ({ id }: ServerRecord, unfinished: number, whose = "") =>
     detail: `server ${id} has ${unfinished} unfinished operations${whose}`,
     hint: `Wait for them, or cancel some: GET /api/operations?server_id=${id} lists them.`,
     limit: whose === "" ? MOST_OF_SERVER : MOST_OF_KEY,
+    resetAfter: RETRY_AFTER
+  })
+
+const tooManyOfKey = (unfinished: number) =>
+  new LimitReached({
+    detail: `this key has ${unfinished} unfinished operations`,
+    hint: "Wait for them, or cancel some: GET /api/operations?state=queued lists those that have not begun.",
+    limit: MOST_OF_KEY_IN_ALL,
     resetAfter: RETRY_AFTER
   })
 
@@ -112,10 +124,11 @@ export class Operations extends Context.Service<Operations>()("muster/operations
       const created_at = yield* nowText
       const record = newOperation({ kind, server_id: server.id, request, created_by, created_at }, state)
       const insert = Effect.gen(function* () {
-        const { by_key, own, total } = yield* repo.counts(server.id, created_by)
+        const { by_key, of_key, own, total } = yield* repo.counts(server.id, created_by)
         if (own >= MOST_OF_SERVER) return yield* tooMany(server, own)
         // A key that holds transfers open leaves room for the backups of others.
         if (isBounded && by_key >= MOST_OF_KEY) return yield* tooMany(server, by_key, " of this key")
+        if (isBounded && of_key >= MOST_OF_KEY_IN_ALL) return yield* tooManyOfKey(of_key)
         if (total >= MOST) return yield* allBusy(total)
         const other = isExclusive(kind) ? yield* repo.exclusiveOf(server.id) : undefined
         if (other !== undefined) return yield* busy(other)
@@ -178,7 +191,7 @@ export class Operations extends Context.Service<Operations>()("muster/operations
        * Stores an operation of a server for the leader. The route has checked the rights of the caller.
        * @param request what the runner of the kind needs
        * @error Conflict     another operation has the server for itself, as this one would (spec 12.4)
-       * @error LimitReached the server has 16 unfinished operations, or 8 of this key (429)
+       * @error LimitReached the server has 16 unfinished operations, or 8 of this key, or the key has 200 in all (429)
        * @error Unavailable  there are 1,000 unfinished operations
        */
       begin,

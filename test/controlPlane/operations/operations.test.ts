@@ -322,6 +322,21 @@ describe("spec 11.4: an operation ends with its server and its key", () => {
   )
 })
 
+/** An operation of another server. */
+const elsewhere = (n: number, created_by: string | null): OperationRecord => ({
+  id: `other${n}`,
+  kind: "backup.of-a-later-version",
+  server_id: ServerId.make("elsewhere"),
+  state: "queued",
+  request: null,
+  progress: null,
+  reason: null,
+  cancelling: null,
+  created_by,
+  created_at: "2026-01-01T00:00:00.000Z",
+  finished_at: null
+})
+
 describe("spec 11.5: bounds", () => {
   it.live("a server has at most 16 unfinished operations", () =>
     runHarness(
@@ -356,24 +371,32 @@ describe("spec 11.5: bounds", () => {
     )
   )
 
+  it.live("a key other than AppAdmin has at most 200 of all servers, and leaves room for others", () =>
+    runHarness(
+      Effect.gen(function* () {
+        const { plane, server } = yield* withServer()
+        const { record } = yield* plane.keys.create({ scope: "Operator", name: "holder" })
+        const holder: Principal = { ...admin, key_id: record.id, scope: "Operator" }
+        const all = Array.from({ length: 199 }, (_, n) => elsewhere(n, record.id))
+        yield* plane.store.write(
+          Effect.forEach(all, (one) => plane.operationRepo.insert(one, { blueprint_id: "" }), {
+            discard: true
+          })
+        )
+        yield* begin(plane, server, holder)
+        const error = yield* Effect.flip(begin(plane, server, holder))
+        assert.strictEqual(error._tag, "LimitReached")
+        assert.match(String("detail" in error && error.detail), /this key has 200 unfinished operations/)
+        yield* begin(plane, server)
+      })
+    )
+  )
+
   it.live("there are at most 1,000 unfinished operations", () =>
     runHarness(
       Effect.gen(function* () {
         const { plane, server } = yield* withServer()
-        const other = (n: number): OperationRecord => ({
-          id: `other${n}`,
-          kind: "backup.of-a-later-version",
-          server_id: ServerId.make("elsewhere"),
-          state: "queued",
-          request: null,
-          progress: null,
-          reason: null,
-          cancelling: null,
-          created_by: null,
-          created_at: "2026-01-01T00:00:00.000Z",
-          finished_at: null
-        })
-        const all = Array.from({ length: 1_000 }, (_, n) => other(n))
+        const all = Array.from({ length: 1_000 }, (_, n) => elsewhere(n, null))
         yield* plane.store.write(
           Effect.forEach(all, (one) => plane.operationRepo.insert(one, { blueprint_id: "" }), {
             discard: true

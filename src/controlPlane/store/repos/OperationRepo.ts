@@ -39,7 +39,9 @@ const encode = writeRow(OperationRow)
 const encodeProgress = writeRow(JsonColumn(progress.members[0]))
 const readAll = readRows(OperationRow)
 const readOne = firstRow(OperationRow)
-const readCounts = firstRow(Schema.Struct({ total: IntColumn, own: IntColumn, by_key: IntColumn }))
+const readCounts = firstRow(
+  Schema.Struct({ total: IntColumn, own: IntColumn, of_key: IntColumn, by_key: IntColumn })
+)
 
 export interface OperationPage extends RowPage {
   readonly server_id?: string
@@ -92,10 +94,11 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
         Effect.map(
           readCounts(sql`SELECT COUNT(*) AS total,
             COALESCE(SUM(CASE WHEN server_id = ${server_id} THEN 1 ELSE 0 END), 0) AS own,
+            COALESCE(SUM(CASE WHEN created_by = ${created_by ?? ""} THEN 1 ELSE 0 END), 0) AS of_key,
             COALESCE(SUM(CASE WHEN server_id = ${server_id} AND created_by = ${created_by ?? ""} THEN 1 ELSE 0 END), 0)
               AS by_key
             FROM operations WHERE ${unfinished}`),
-          (found) => found ?? { total: 0, own: 0, by_key: 0 }
+          (found) => found ?? { total: 0, own: 0, of_key: 0, by_key: 0 }
         ),
       /** The unfinished operation that has a server for itself, if there is one. */
       exclusiveOf: (server_id: ServerId) =>

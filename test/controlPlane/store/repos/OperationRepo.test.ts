@@ -94,8 +94,8 @@ describe.each(databases)("spec 11.1: the rows of operations (%s)", (kind) => {
       assert.deepStrictEqual(yield* ids({ created_by: "k2" }), ["o3"])
       assert.isUndefined(yield* ids({ after: "nothing" }))
       const counts = (key: string | null) => read(repo.counts(ServerId.make("s2"), key))
-      assert.deepStrictEqual(yield* counts("k2"), { total: 3, own: 1, by_key: 1 })
-      assert.deepStrictEqual(yield* counts(null), { total: 3, own: 1, by_key: 0 })
+      assert.deepStrictEqual(yield* counts("k2"), { total: 3, own: 1, of_key: 1, by_key: 1 })
+      assert.deepStrictEqual(yield* counts(null), { total: 3, own: 1, of_key: 0, by_key: 0 })
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 
