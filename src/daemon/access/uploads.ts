@@ -36,7 +36,7 @@ import {
   writeArriving
 } from "./contents.ts"
 import { etagOf } from "./entries.ts"
-import { type AccessError, conflict, forbidden } from "./refused.ts"
+import { type AccessError, conflict, forbidden, toFileError } from "./refused.ts"
 import type { Place, Site } from "./Site.ts"
 import { makeUploadWriters } from "./uploadWriters.ts"
 
@@ -126,7 +126,12 @@ const putBefore = Effect.fnUntraced(function* (site: Site, record: UploadRecord)
 const remove = Effect.fnUntraced(function* ({ room, site }: Scene, record: UploadRecord) {
   yield* removeTemporary(site.layout, record).pipe(
     // The server may have put a folder in its place.
-    Effect.catch(({ message }) => Effect.logWarning(`a temporary file is not removed: ${message}`))
+    Effect.mapError(toFileError(record.path)),
+    Effect.catch((error) =>
+      Effect.logWarning(
+        `a temporary file is not removed: ${"detail" in error ? error.detail : "the node was lost"}`
+      )
+    )
   )
   room.freed()
   yield* forgetUpload(site.folder, record.upload_id)
