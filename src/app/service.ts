@@ -25,7 +25,7 @@ import {
   settings,
   settingViews
 } from "../shared/config/service.ts"
-import { LIMITS, openFilesIn } from "../shared/observability/processFigures.ts"
+import { LIMITS, openFilesIn } from "../shared/observability/observations.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { EmbeddedHost, EmbeddedNode } from "./embeddedNode.ts"
 import { listenUrl, plainHttp, withPassedSocket } from "./listening.ts"

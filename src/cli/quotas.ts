@@ -1,6 +1,6 @@
 import { Console, type Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { type NamedQuota, QuotaName, type QuotaUse } from "../contract/domain/Quota.ts"
+import { type NamedQuota, QuotaName, type QuotaUse } from "../contract/domain/Key.ts"
 import { command, given, group, numberFlag, textArgument } from "./shared/command.ts"
 import { wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"

@@ -9,7 +9,7 @@ import {
   ScheduleStep
 } from "../contract/domain/Schedule.ts"
 import { labelConditions } from "../contract/domain/Selector.ts"
-import { readStep, readWarning, STEP_FORMS, stepText } from "../dashboard/dom/stepText.ts"
+import { countsOf, readStep, readWarning, STEP_FORMS, stepText } from "../dashboard/dom/stepText.ts"
 import {
   choiceFlag,
   command,
@@ -112,11 +112,6 @@ const listing: Listing<Schedule> = {
     "on failure": wide(({ on_failure }) => on_failure)
   }
 }
-
-const countsOf = ({ servers }: ScheduleRun): string =>
-  [...Map.groupBy(Object.values(servers), ({ state }) => state)]
-    .map(([state, all]) => `${all.length} ${state}`)
-    .join(", ")
 
 const runListing: Listing<ScheduleRun> = {
   id: ({ id }) => id,

@@ -4,9 +4,9 @@ import { stripAnsi } from "../contract/domain/ConsoleLine.ts"
 import { NotFound } from "../contract/domain/errors.ts"
 import { ServerId } from "../contract/domain/Id.ts"
 import { nowText } from "../contract/domain/nowText.ts"
-import { backoff, makePause } from "../shared/work/backoff.ts"
+import { makePause } from "../shared/work/backoff.ts"
 import type { Calls } from "./calls.ts"
-import { isTransient } from "./responses.ts"
+import { isTransient, retries } from "./responses.ts"
 
 /** Returns the index after the place in the stored lines that has the most equal lines before it, and their number. */
 const place = (had: ReadonlyArray<string>, stored: ReadonlyArray<string>) => {
@@ -74,8 +74,6 @@ const OPENING = "30 seconds"
 /** Lines that are compared after a break, and of the longest gap that is closed. */
 const COMPARED = 1000
 const newest = { page: "1", per_page: String(COMPARED) }
-
-const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
 /** Fails with the reason of a refused connection, which a WebSocket of the platform does not say. */
 const whyRefused = (calls: Calls, server: ServerId) =>

@@ -4,9 +4,9 @@ import type { HttpClientError, HttpClientResponse } from "effect/http"
 import { ServerId } from "../contract/domain/Id.ts"
 import type { Server } from "../contract/domain/Server.ts"
 import { ServerEvent, type Topic } from "../contract/domain/ServerEvent.ts"
-import { backoff, makePause } from "../shared/work/backoff.ts"
+import { makePause } from "../shared/work/backoff.ts"
 import type { Calls, EndpointsOf, NamedGroup, RequestOf, ServerEndpoints } from "./calls.ts"
-import { isTransient, unexpected } from "./responses.ts"
+import { isTransient, retries, unexpected } from "./responses.ts"
 
 type ListQuery = NonNullable<RequestOf<ServerEndpoints["list"]>["query"]>
 
@@ -114,9 +114,6 @@ type Refused =
   | Effect.Error<ReturnType<Calls["events"]["sse"]>>
 
 const decodeEvent = Schema.decodeUnknownEffect(Schema.fromJsonString(ServerEvent))
-
-/** Resumes soon after a break of one connection, and rarely while the service is gone. */
-const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
 const changeOf = ({ Data, Topic }: ServerEvent, cursor: number): Change => {
   const { payload, server, server_id, time } = Data

@@ -1,6 +1,7 @@
 /** Responses that a client accepts: of the service itself, and bounded; and failures that it repeats. */
 import { Effect, Predicate, Stream } from "effect"
 import { HttpClientError, type HttpClientResponse } from "effect/http"
+import { backoff } from "../shared/work/backoff.ts"
 
 /** Bytes of a body that is read as a whole. A list of 100,000 servers with all fields has about half. */
 const LARGEST = 256 * 1024 * 1024
@@ -82,3 +83,6 @@ export const isTransient = <E>(error: E): error is Extract<E, Transient> =>
   HttpClientError.isHttpClientError(error)
     ? breaksOff(error)
     : tags.some((tag) => Predicate.isTagged(error, tag))
+
+/** The pauses after breaks of a connection. */
+export const retries = backoff({ first: "200 millis", longest: "10 seconds" })

@@ -6,8 +6,8 @@ import { TUS_VERSION } from "../contract/api/UploadsGroup.ts"
 import { ServerId } from "../contract/domain/Id.ts"
 import { makePause } from "../shared/work/backoff.ts"
 import type { Calls } from "./calls.ts"
-import { isTransient, unexpected } from "./responses.ts"
-import { isBlob, refused, retries, sending, type UploadOptions } from "./transfer.ts"
+import { isTransient, retries, unexpected } from "./responses.ts"
+import { isBlob, refused, sending, type UploadOptions } from "./transfer.ts"
 
 /** The contents of a resumable upload. Each part of them can be read several times. */
 export type ResumableContents<E> =

@@ -29,9 +29,9 @@ import type { ArchiveFormat } from "../contract/domain/Files.ts"
 import type { Overwrite } from "../contract/domain/FileTask.ts"
 import { ServerId } from "../contract/domain/Id.ts"
 import { Operation } from "../contract/domain/Operation.ts"
-import { backoff, makePause } from "../shared/work/backoff.ts"
+import { makePause } from "../shared/work/backoff.ts"
 import type { Calls } from "./calls.ts"
-import { isTransient, unexpected } from "./responses.ts"
+import { isTransient, retries, unexpected } from "./responses.ts"
 
 /** Why the service refuses a transfer. */
 const decodeRefusal = Schema.decodeUnknownEffect(
@@ -104,8 +104,6 @@ export interface UploadOptions {
 
 /** The limit of attempts in a row that transfer nothing. */
 const ATTEMPTS = 5
-
-export const retries = backoff({ first: "200 millis", longest: "10 seconds" })
 
 const contentOf = (server: ServerId | string) => `/api/servers/${encodeURIComponent(server)}/files/content`
 

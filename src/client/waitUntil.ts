@@ -7,6 +7,9 @@ import { elapsedMillis } from "../shared/work/elapsed.ts"
 import type { Calls } from "./calls.ts"
 import { isTransient } from "./responses.ts"
 
+/** The pauses after requests that end without a response. */
+const pauses = backoff({ first: "250 millis", longest: "5 seconds" })
+
 /** A state to wait for (spec 3.6). */
 export type WaitState = "running" | "offline" | "installed"
 
@@ -53,7 +56,7 @@ export const waitUntil = (calls: Calls) =>
     const end = (yield* elapsedMillis) + timeout
     let last: Server | undefined
     let isBroken = true
-    const pause = yield* makePause(backoff({ first: "250 millis", longest: "5 seconds" }))
+    const pause = yield* makePause(pauses)
 
     const timedOut = Effect.suspend(() => Effect.fail(new WaitTimedOut({ server_id, state, last })))
     const once = Effect.gen(function* () {
@@ -101,7 +104,7 @@ export const operationEnd = (calls: Calls) =>
     { onProgress = () => {} }: OperationOptions = {}
   ) {
     const operation = typeof begun === "string" ? begun : begun.id
-    const pause = yield* makePause(backoff({ first: "250 millis", longest: "5 seconds" }))
+    const pause = yield* makePause(pauses)
     const next = calls.operations
       .get({ params: { operation }, headers: { prefer: "wait=1" } })
       .pipe(Effect.catchIf(isTransient, () => Effect.as(pause, undefined)))

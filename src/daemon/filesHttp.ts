@@ -6,6 +6,7 @@ import { DaemonApi } from "../contract/nodeApi/DaemonApi.ts"
 import type { NodeBackups } from "../contract/nodeApi/NodeBackups.ts"
 import type { FileError, NodeFiles } from "../contract/nodeApi/NodeFiles.ts"
 import { refusalError } from "../contract/nodeApi/NodeFilesApi.ts"
+import { type NodeUploads, type UploadError, uploadRefusalError } from "../contract/nodeApi/NodeUploadsApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
 import { serveSession } from "./access/sessionHttp.ts"
 import { ServedDaemon } from "./ServedDaemon.ts"
@@ -156,5 +157,52 @@ export const NodeFilesHandlers = handlersOf(
           return yield* serveSession(request, session)
         }, Effect.scoped)
       )
+  })
+)
+
+const failureOf = (error: UploadError) =>
+  error._tag === "UploadRefused" ? uploadRefusalError(error) : httpError(error)
+
+export const NodeUploadsHandlers = handlersOf(
+  DaemonApi,
+  "nodeUploads",
+  Effect.fn(function* (handlers) {
+    const served = yield* ServedDaemon
+    const ask = <A, E, R>(use: (uploads: NodeUploads) => Effect.Effect<A, E, R>) =>
+      Effect.provideService(
+        Effect.flatMap(served.daemon, ({ files }) => use(files.uploads)),
+        References.CurrentLogAnnotations,
+        {}
+      )
+    return handlers.handleAll({
+      begin: ({ params, payload }) =>
+        Effect.mapError(
+          ask((uploads) => uploads.begin(params.id, payload)),
+          failureOf
+        ),
+      find: ({ params, query }) =>
+        Effect.mapError(
+          ask((uploads) => uploads.find(params.id, { upload_id: params.upload, ...query })),
+          failureOf
+        ),
+      append: ({ params, query, request }) =>
+        ask((uploads) =>
+          uploads.append(
+            params.id,
+            { upload_id: params.upload, ...query },
+            Stream.mapError(request.stream, () => bodyLost)
+          )
+        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : failureOf(error)))),
+      end: ({ params, query }) =>
+        Effect.mapError(
+          ask((uploads) => uploads.end(params.id, { upload_id: params.upload, ...query })),
+          failureOf
+        ),
+      endOf: ({ payload }) =>
+        Effect.mapError(
+          ask((uploads) => uploads.endOf(payload.owners)),
+          httpError
+        )
+    })
   })
 )

@@ -13,7 +13,7 @@ import {
 import { pageNumber, pageSize, paginated, paginatedLog } from "../contract/domain/Pagination.ts"
 import type { Daemon, DaemonError, LinesRequest } from "../contract/nodeApi/Daemon.ts"
 import { DaemonApi, SEQUENCE_HEADER } from "../contract/nodeApi/DaemonApi.ts"
-import { DaemonAuthorization } from "../contract/nodeApi/DaemonAuthorization.ts"
+import { DaemonAuthorization } from "../contract/nodeApi/NodeFilesApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
 import { continueTrace } from "../shared/observability/trace.ts"
 import { ServedDaemon } from "./ServedDaemon.ts"

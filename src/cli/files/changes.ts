@@ -1,16 +1,17 @@
 /** `muster files rm`, `mv`, `cp`, `pack`, `mkdir` and `chmod`. */
-import { Array, Effect } from "effect"
+import { Array, Console, Effect } from "effect"
 import { Argument, Flag } from "effect/cli"
 import { ArchiveFormat, childPath, FileMode, formatOfName, nameOf } from "../../contract/domain/Files.ts"
 import { MOST_CHANGES } from "../../contract/domain/FileTask.ts"
+import type { BulkOutcomes, Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
+import { acted, confirmed, targetsOf } from "../servers/power.ts"
 import { command, switchFlag, textArgument } from "../shared/command.ts"
-import { wrongUsage } from "../shared/failures.ts"
+import { CommandError, statusOf, withCommands, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { selectorFlag } from "../shared/named.ts"
 import { madeOrWaited, waitedFor } from "../shared/operations.ts"
 import { confirm, firstOf, yesFlag } from "../shared/terminal.ts"
-import { reported, writeOnce, writeToMany } from "./outcomes.ts"
 import {
   isFolderAt,
   type Place,
@@ -20,6 +21,56 @@ import {
   recursiveFlag,
   remoteArguments
 } from "./remotePath.ts"
+
+const refusals = (outcomes: BulkOutcomes): ReadonlyArray<CommandError> =>
+  Object.entries(outcomes).flatMap(([path, outcome]) => {
+    if (!("code" in outcome)) return []
+    const { code, detail, hint } = outcome
+    const named = detail.includes(path) ? detail : `${path}: ${detail}`
+    return [
+      new CommandError({ status: statusOf[code] ?? "failed", message: withCommands(`${named}. ${hint}`) })
+    ]
+  })
+
+/** Says what was done at each path. @error CommandError some paths refuse, with their reasons */
+export const reported = Effect.fnUntraced(function* (outcomes: BulkOutcomes, done: (path: string) => string) {
+  const refused = refusals(outcomes)
+  for (const [path, outcome] of Object.entries(outcomes)) {
+    if (!("code" in outcome)) yield* Console.log(done(path))
+  }
+  const [first, ...others] = refused
+  if (first === undefined) return
+  const status = others.every((other) => other.status === first.status) ? first.status : "failed"
+  return yield* new CommandError({ status, message: refused.map(({ message }) => message).join("\n") })
+})
+
+/** Makes a folder and the missing ones above it. */
+export const makeFolder = Effect.fnUntraced(function* (server: Server["id"], path: string) {
+  const outcomes = yield* ask((muster) => muster.files.folder({ params: { server }, payload: { path } }))
+  const [refused] = refusals(outcomes)
+  if (refused !== undefined) return yield* refused
+})
+
+type Contents =
+  | { readonly content: string }
+  | { readonly from: { readonly server_id: Server["id"]; readonly path: string } }
+
+/** Writes one file to all servers of a selector, after a question. */
+export const writeToMany = Effect.fnUntraced(function* (
+  selector: ReadonlyArray<string>,
+  path: string,
+  contents: Contents,
+  yes: boolean
+) {
+  const targets = yield* targetsOf({ server: [], selector, yes })
+  if (targets.servers.length === 0) return yield* Console.error("No servers match.")
+  yield* confirmed(`Write ${path} on`, targets, yes)
+  const many = (chosen: Selector) => writeOnce(chosen, path, contents)
+  yield* acted(() => `has ${path}`, targets, { one: (id) => Effect.asVoid(many({ ids: [id] })), many })
+})
+
+export const writeOnce = (selector: Selector, path: string, contents: Contents) =>
+  ask((muster) => muster.files.writeToMany({ payload: { selector, path, ...contents } }))
 
 /** Paths of one request (spec 10.3). */
 const CHUNK = MOST_CHANGES

@@ -1,6 +1,5 @@
 import { Console, Effect } from "effect"
-import type { DrainPlan } from "../../contract/domain/Drain.ts"
-import type { MigrationProgress } from "../../contract/domain/Migration.ts"
+import type { DrainPlan, MigrationProgress } from "../../contract/domain/Drain.ts"
 import type { Node, NodeDetail } from "../../contract/domain/Node.ts"
 import { command, given, numberFlag, switchFlag, textFlag } from "../shared/command.ts"
 import { CommandError, withCommands, wrongUsage } from "../shared/failures.ts"

@@ -17,26 +17,15 @@ import {
   TestBackupTarget,
   TestedBackupTarget
 } from "../domain/BackupTarget.ts"
-import {
-  Conflict,
-  Forbidden,
-  InvalidRequest,
-  NodeFailure,
-  NotFound,
-  RangeNotSatisfiable,
-  Unavailable
-} from "../domain/errors.ts"
-import { ServerId } from "../domain/Id.ts"
+import { Conflict, Forbidden, InvalidRequest, NotFound, RangeNotSatisfiable } from "../domain/errors.ts"
 import { Operation } from "../domain/Operation.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
-import { rangeHeaders, ticket } from "./FilesGroup.ts"
+import { bytes, errorsOfNode, ofServer, rangeHeaders, ticket } from "./FilesGroup.ts"
 import { Authorization, ReadableServers, route } from "./middleware.ts"
 import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
 import { filePath, flag, labels, numberBetween, oneOf, text, time } from "./query.ts"
 
-const server = { server: ServerId.annotate({ description: "The id of the server." }) }
 const backup = { backup: Schema.String.annotate({ description: "The id of the backup." }) }
-const errors = [NotFound, Conflict, NodeFailure, Unavailable] as const
 
 const page = {
   state: oneOf(BackupState.literals, "Only backups in this state."),
@@ -54,11 +43,11 @@ export const BulkBackup = Schema.Struct({ selector: Selector, ...BackupRequest.f
 export class BackupsGroup extends HttpApiGroup.make("backups")
   .add(
     HttpApiEndpoint.post("create", "/servers/:server/backups", {
-      params: server,
+      params: ofServer,
       headers: waitHeaders,
       payload: BackupRequest,
       success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Back up the files of a server", {
         right: "backups",
@@ -78,12 +67,12 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
       })
     ),
     HttpApiEndpoint.post("restore", "/servers/:server/restore", {
-      params: server,
+      params: ofServer,
       headers: waitHeaders,
       query: { dry_run: flag("`true`: returns what would change, and changes nothing; default `false`.") },
       payload: RestoreRequest,
       success: [Operation.pipe(HttpApiSchema.status(202)), RestorePlan],
-      error: [...errors, Forbidden, InvalidRequest]
+      error: [...errorsOfNode, Forbidden, InvalidRequest]
     }).annotateMerge(
       route(
         "Replace the files of an offline server by those of a backup; dry_run=true: show what would change",
@@ -95,7 +84,7 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
       )
     ),
     HttpApiEndpoint.get("listOf", "/servers/:server/backups", {
-      params: server,
+      params: ofServer,
       query: page,
       success: Schema.Array(Backup),
       error: [NotFound, InvalidRequest]
@@ -125,7 +114,7 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
     HttpApiEndpoint.delete("remove", "/backups/:backup", {
       params: backup,
       success: HttpApiSchema.Empty(204),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Delete a backup; if its node is away, its files are removed later", {
         right: "restore",
@@ -140,14 +129,14 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
         after: text("Only entries after the one with this name.")
       },
       success: Schema.Array(BackupEntry),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(route("List a folder of a backup, by name", { right: "backups", longestWait: 120 })),
     HttpApiEndpoint.get("content", "/backups/:backup/files/content", {
       params: backup,
       query: { path: filePath("The file to read."), ticket },
       headers: rangeHeaders,
-      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
-      error: [...errors, RangeNotSatisfiable]
+      success: bytes,
+      error: [...errorsOfNode, RangeNotSatisfiable]
     }).annotateMerge(
       route("Download a file of a backup; HEAD returns its size and its tag", {
         right: "backups",
@@ -160,8 +149,8 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
       params: backup,
       query: { ticket },
       headers: rangeHeaders,
-      success: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
-      error: [...errors, RangeNotSatisfiable]
+      success: bytes,
+      error: [...errorsOfNode, RangeNotSatisfiable]
     }).annotateMerge(
       route("Download a backup as tar.zst", {
         right: "backups",
@@ -174,7 +163,7 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
       params: backup,
       headers: waitHeaders,
       success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Read every part of a backup, and compare it with its digest", {
         right: "backups",
@@ -187,7 +176,7 @@ export class BackupsGroup extends HttpApiGroup.make("backups")
       headers: waitHeaders,
       payload: DrillRequest,
       success: Operation.pipe(HttpApiSchema.status(202)),
-      error: [...errors, Forbidden, InvalidRequest]
+      error: [...errorsOfNode, Forbidden, InvalidRequest]
     }).annotateMerge(
       route("Make a server of a backup, wait until it runs, and delete it; also needs the right create", {
         right: "restore",
@@ -233,7 +222,7 @@ export class BackupTargetsGroup extends HttpApiGroup.make("backupTargets")
       params: target,
       payload: TestBackupTarget,
       success: TestedBackupTarget,
-      error: [NotFound, Conflict, NodeFailure, Unavailable]
+      error: errorsOfNode
     }).annotateMerge(
       route("Have a node write, read and delete an object of the target; the response says what failed", {
         audited: "target.test"

@@ -35,15 +35,15 @@ const LONGEST_CONTENT = 1024 * 1024
 /** Bytes of a body with such a text: JSON takes six for some characters. */
 const LARGEST_BODY = 6 * LONGEST_CONTENT + 64 * 1024
 
-const params = { server: ServerId.annotate({ description: "The id of the server." }) }
-const errors = [NotFound, Conflict, NodeFailure, Unavailable] as const
-const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
+export const ofServer = { server: ServerId.annotate({ description: "The id of the server." }) }
+export const errorsOfNode = [NotFound, Conflict, NodeFailure, Unavailable] as const
+export const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 
 export const ticket = text(
   "A ticket in place of the `Authorization` header, for browsers. It is for one path, or one list of paths: it begins the download within 30 s, and again until 60 s after it broke."
 )
 
-const header = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
+export const header = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
 
 /** The headers of a download. */
 export const rangeHeaders = {
@@ -138,7 +138,7 @@ export const WriteToMany = Schema.Struct({
 export class FilesGroup extends HttpApiGroup.make("files")
   .add(
     HttpApiEndpoint.get("list", "/servers/:server/files", {
-      params,
+      params: ofServer,
       query: {
         path: filePath("The folder; default `/`."),
         limit: numberBetween(1, 1000, "At most this many entries; `Link` has the address of the next page."),
@@ -146,14 +146,14 @@ export class FilesGroup extends HttpApiGroup.make("files")
         include: names(["size"], "`size`: also the bytes of folders, as far as they are counted in time.")
       },
       success: Schema.Array(FileEntry),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(route("List a folder, by name", { right: "browse" })),
     HttpApiEndpoint.get("read", "/servers/:server/files/content", {
-      params,
+      params: ofServer,
       query: { path: filePath("The file to read."), ticket },
       headers: rangeHeaders,
       success: bytes,
-      error: [...errors, PreconditionFailed, RangeNotSatisfiable]
+      error: [...errorsOfNode, PreconditionFailed, RangeNotSatisfiable]
     }).annotateMerge(
       route("Download a file; HEAD returns its size and its tag", {
         right: "browse",
@@ -163,7 +163,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
       })
     ),
     HttpApiEndpoint.put("write", "/servers/:server/files/content", {
-      params,
+      params: ofServer,
       query: {
         path: filePath("The file; missing folders are made."),
         mode: given(
@@ -179,7 +179,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
       },
       payload: bytes,
       success: [HttpApiSchema.Empty(201), HttpApiSchema.Empty(204)],
-      error: [...errors, PreconditionFailed]
+      error: [...errorsOfNode, PreconditionFailed]
     }).annotateMerge(
       route("Write a file of any size; the old one stays until the last byte is on disk", {
         right: "files",
@@ -188,14 +188,14 @@ export class FilesGroup extends HttpApiGroup.make("files")
       })
     ),
     HttpApiEndpoint.get("archive", "/servers/:server/files/archive", {
-      params,
+      params: ofServer,
       query: {
         path: filePaths("A file or folder; may be given more than once."),
         format: oneOf(ArchiveFormat.literals, "The format; default `tar.zst`."),
         ticket
       },
       success: bytes,
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Download files and folders as an archive", {
         right: "browse",
@@ -205,7 +205,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
       })
     ),
     HttpApiEndpoint.put("receive", "/servers/:server/files/archive", {
-      params,
+      params: ofServer,
       query: {
         path: filePath("The folder that gets the entries; it is made if it is missing."),
         format: oneOf(ArchiveFormat.literals, "The format; default: the one that the first bytes show."),
@@ -214,7 +214,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
       headers: waitHeaders,
       payload: bytes,
       success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Unpack an archive of any size while it arrives; nothing of it stays if it breaks", {
         right: "files",
@@ -224,11 +224,11 @@ export class FilesGroup extends HttpApiGroup.make("files")
       })
     ),
     HttpApiEndpoint.post("unpack", "/servers/:server/files/unpack", {
-      params,
+      params: ofServer,
       headers: waitHeaders,
       payload: UnpackRequest,
       success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Unpack an archive of the server into a folder", {
         right: "files",
@@ -237,10 +237,10 @@ export class FilesGroup extends HttpApiGroup.make("files")
       })
     ),
     HttpApiEndpoint.post("folder", "/servers/:server/files/folder", {
-      params,
+      params: ofServer,
       payload: FolderRequest,
       success: BulkOutcomes,
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Make a folder, and the missing ones above it", {
         right: "files",
@@ -249,39 +249,39 @@ export class FilesGroup extends HttpApiGroup.make("files")
       })
     ),
     HttpApiEndpoint.post("move", "/servers/:server/files/move", {
-      params,
+      params: ofServer,
       headers: waitHeaders,
       payload: MoveRequest,
       success: changed,
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(route("Move and rename files and folders", changes("file.move"))),
     HttpApiEndpoint.post("copy", "/servers/:server/files/copy", {
-      params,
+      params: ofServer,
       headers: waitHeaders,
       payload: CopyRequest,
       success: changed,
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(route("Copy files and folders", changes("file.copy"))),
     HttpApiEndpoint.post("delete", "/servers/:server/files/delete", {
-      params,
+      params: ofServer,
       headers: waitHeaders,
       payload: DeleteRequest,
       success: changed,
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(route("Delete files, and folders with all that is in them", changes("file.delete"))),
     HttpApiEndpoint.post("mode", "/servers/:server/files/mode", {
-      params,
+      params: ofServer,
       headers: waitHeaders,
       payload: ModeRequest,
       success: changed,
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(route("Set the permissions of files", changes("file.mode"))),
     HttpApiEndpoint.post("pack", "/servers/:server/files/pack", {
-      params,
+      params: ofServer,
       headers: waitHeaders,
       payload: PackRequest,
       success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Pack files and folders into an archive of the server", {
         right: "files",
@@ -291,7 +291,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
       })
     ),
     HttpApiEndpoint.get("search", "/servers/:server/files/search", {
-      params,
+      params: ofServer,
       query: {
         path: filePath("The folder; default `/`."),
         name: shortText(1024, "A glob of names: `*` and `?`."),
@@ -300,7 +300,7 @@ export class FilesGroup extends HttpApiGroup.make("files")
         limit: numberBetween(1, 1000, "At most this many matches; default 100.")
       },
       success: Schema.Array(FileMatch),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route(
         "Find files by name and by text; X-Muster-Incomplete: true says that a limit of time, files or bytes ended the search",
@@ -308,14 +308,14 @@ export class FilesGroup extends HttpApiGroup.make("files")
       )
     ),
     HttpApiEndpoint.get("diff", "/servers/:server/files/diff", {
-      params,
+      params: ofServer,
       success: Schema.Array(FileDifference),
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(route("The paths at which the server differs from its base", { right: "browse" })),
     HttpApiEndpoint.post("writeToMany", "/files", {
       payload: WriteToMany,
       success: BulkOutcomes,
-      error: errors
+      error: errorsOfNode
     }).annotateMerge(
       route("Write one file to all selected servers", {
         right: "files",

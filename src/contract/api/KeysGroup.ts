@@ -10,20 +10,18 @@ import {
   keyLimitFields,
   keyLimits,
   limitsFit,
+  limitsSomething,
+  NamedQuota,
   pathsFit,
+  QuotaName,
+  QuotaUse,
+  quotaLimitFields,
+  quotaLimits,
   Right,
   rightsFit
 } from "../domain/Key.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
-import {
-  limitsSomething,
-  NamedQuota,
-  QuotaName,
-  QuotaUse,
-  quotaLimitFields,
-  quotaLimits
-} from "../domain/Quota.ts"
 import { Authorization, Policy, route } from "./middleware.ts"
 import { given, names, numberBetween, text, time } from "./query.ts"
 

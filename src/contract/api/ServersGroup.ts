@@ -7,7 +7,6 @@ import {
   CursorExpired,
   Forbidden,
   InvalidRequest,
-  NodeFailure,
   NotFound,
   Unavailable,
   UpgradeRequired
@@ -28,6 +27,7 @@ import { ServerStatus } from "../domain/ServerStatus.ts"
 import { nullOr } from "../domain/units.ts"
 import { EventHeaders, EventQuery } from "./EventsGroup.ts"
 import { serverExample } from "./examples.ts"
+import { errorsOfNode } from "./FilesGroup.ts"
 import { Authorization, ReadableServers, route } from "./middleware.ts"
 import {
   flag,
@@ -60,7 +60,6 @@ const filters = {
   limit: numberBetween(1, 1000, "At most this many servers; `Link` has the address of the next page."),
   after: text("Only servers after the one with this id.")
 }
-const nodeErrors = [NotFound, Conflict, NodeFailure, Unavailable] as const
 const ServerBody = Server.annotate({ examples: [serverExample] })
 
 const pageOfCrashes = {
@@ -239,7 +238,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: PatchServer,
       success: ServerBody,
-      error: [...nodeErrors, Forbidden]
+      error: [...errorsOfNode, Forbidden]
     }).annotateMerge(
       route("Change name, labels, expiry and overrides", { right: "change", audited: "server.patch" })
     ),
@@ -247,7 +246,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: [UpgradeServer, Schema.Null],
       success: [Upgrade, Upgrade.pipe(HttpApiSchema.status(202))],
-      error: [...nodeErrors, Forbidden]
+      error: [...errorsOfNode, Forbidden]
     }).annotateMerge(
       route("Resolve the blueprint again; the server keeps its data, its id and its ports", {
         right: "change",
@@ -281,7 +280,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         )
       },
       success: HttpApiSchema.Empty(200),
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(
       route("Delete a server; force=true even when its node cannot be reached", {
         right: "delete",
@@ -291,7 +290,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
     HttpApiEndpoint.post("undelete", "/servers/:server/undelete", {
       params,
       success: ServerBody.pipe(HttpApiSchema.status(202)),
-      error: [...nodeErrors, Forbidden]
+      error: [...errorsOfNode, Forbidden]
     }).annotateMerge(
       route("Give a deleted server back, offline, with its files and its ports where they are free", {
         right: "delete",
@@ -302,7 +301,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: PowerRequest,
       success: HttpApiSchema.Empty(200),
-      error: [...nodeErrors, Forbidden]
+      error: [...errorsOfNode, Forbidden]
     }).annotateMerge(
       route("Start, stop, restart, kill, pause or unpause", { right: "power", audited: "server.power" })
     ),
@@ -317,7 +316,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         update_disk_usage: flag("`true`: measures the disk again, which may take a while; default `false`.")
       },
       success: ServerStats,
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(route("Memory, CPU, network and disk in use", { right: "read" })),
     HttpApiEndpoint.get("statsOfMany", "/stats", {
       query: filters,
@@ -341,18 +340,18 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         )
       },
       success: LogPage,
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(route("Console lines, newest last", { right: "read" })),
     HttpApiEndpoint.post("commands", "/servers/:server/commands", {
       params,
       payload: CommandsRequest,
       success: HttpApiSchema.NoContent,
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(route("Write lines to the console", { right: "commands", audited: "server.commands" })),
     HttpApiEndpoint.post("reset", "/servers/:server/reset", {
       params,
       success: HttpApiSchema.Empty(202),
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(
       route(
         "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint",
@@ -363,7 +362,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       payload: [ReinstallServer, Schema.Null],
       success: HttpApiSchema.Empty(202),
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(
       route("Run the install script again; the files that a saved server has written stay", {
         right: "change",
@@ -374,13 +373,13 @@ export class ServersGroup extends HttpApiGroup.make("servers")
       params,
       query: { script: flag("`false`: without the script; default `true`.", true) },
       success: InstallReport,
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(route("Progress of the installation", { right: "read" })),
     HttpApiEndpoint.get("installLogs", "/servers/:server/install/logs", {
       params,
       query: linePage("first lines"),
       success: LinePage,
-      error: nodeErrors
+      error: errorsOfNode
     }).annotateMerge(route("Output of the install script", { right: "read" })),
     HttpApiEndpoint.get("crashesOf", "/servers/:server/crashes", {
       params,
@@ -416,7 +415,7 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         )
       },
       success: HttpApiSchema.Empty(101),
-      error: [...nodeErrors, UpgradeRequired]
+      error: [...errorsOfNode, UpgradeRequired]
     }).annotateMerge(
       route(
         "Console lines out, commands in, over WebSocket: one line a text frame. A line without an end comes after 250 ms of silence, and again once it has grown. Stored lines do not come first, and a command to a server that is not up has no effect",

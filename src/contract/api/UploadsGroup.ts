@@ -1,17 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import {
-  BadRequest,
-  BodyTooLarge,
-  ChecksumMismatch,
-  Conflict,
-  Locked,
-  NodeFailure,
-  NotFound,
-  PreconditionFailed,
-  Unavailable
-} from "../domain/errors.ts"
-import { ServerId } from "../domain/Id.ts"
+import { BadRequest, BodyTooLarge, ChecksumMismatch, Locked, PreconditionFailed } from "../domain/errors.ts"
+import { bytes, errorsOfNode, header, ofServer } from "./FilesGroup.ts"
 import { Authorization, ReadableServers, route } from "./middleware.ts"
 
 export const TUS_VERSION = "1.0.0"
@@ -24,25 +14,13 @@ const headers = {
   "tus-checksum-algorithm": "sha1,sha256"
 }
 
-const server = ServerId.annotate({ description: "The id of the server." })
 const params = {
-  server,
+  ...ofServer,
   upload: Schema.String.annotate({ description: "The id of the upload, from `Location`." })
 }
-const errors = [
-  NotFound,
-  Conflict,
-  NodeFailure,
-  Unavailable,
-  PreconditionFailed,
-  BodyTooLarge,
-  Locked,
-  ChecksumMismatch
-] as const
+const errors = [...errorsOfNode, PreconditionFailed, BodyTooLarge, Locked, ChecksumMismatch] as const
 const ofBytes = [...errors, BadRequest] as const
-const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 
-const header = (description: string) => Schema.optionalKey(Schema.String.annotate({ description }))
 const version = header("`1.0.0`; another version is 412.")
 const checksum = header("`sha1` or `sha256`, a space, and the digest of the body in base64.")
 
@@ -62,7 +40,7 @@ export const Upload = Schema.Struct({
 export class UploadsGroup extends HttpApiGroup.make("uploads")
   .add(
     HttpApiEndpoint.post("create", "/servers/:server/files/uploads", {
-      params: { server },
+      params: ofServer,
       headers: {
         "tus-resumable": version,
         "upload-length": header("Bytes of the whole file."),

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
+import { MigrationProgress } from "./Drain.ts"
 import { NodeId } from "./Id.ts"
-import { MigrationProgress } from "./Migration.ts"
 import { NodeCount, NodeText } from "./NodeText.ts"
 import { TimeText } from "./nowText.ts"
 

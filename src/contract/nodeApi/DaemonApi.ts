@@ -17,9 +17,8 @@ import {
 import { LinePage, LogPage } from "../domain/Pagination.ts"
 import { ServerStats, StatsById } from "../domain/Server.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
-import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 import { NodeBackupsGroup } from "./NodeBackups.ts"
-import { NodeFilesGroup } from "./NodeFilesApi.ts"
+import { DaemonAuthorization, NodeFilesGroup } from "./NodeFilesApi.ts"
 import { NodeUploadsGroup } from "./NodeUploadsApi.ts"
 
 const params = { id: ServerId }

@@ -14,9 +14,8 @@ import { TargetAccess, TargetTest } from "../domain/BackupTarget.ts"
 import { FilePath } from "../domain/Files.ts"
 import { OperationId } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
-import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 import type { FileError } from "./NodeFiles.ts"
-import { refusals } from "./NodeFilesApi.ts"
+import { DaemonAuthorization, refusals } from "./NodeFilesApi.ts"
 
 export interface BackupTaskRequest {
   readonly operation_id: string

@@ -1,6 +1,6 @@
 /** The wire of {@link NodeFiles}, between the control plane and a daemon (spec 10.5). */
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Policy, route } from "../api/middleware.ts"
 import {
   Conflict,
@@ -11,13 +11,19 @@ import {
   PreconditionFailed,
   RangeNotSatisfiable,
   TooManyRequests,
+  Unauthorized,
   UpgradeRequired
 } from "../domain/errors.ts"
 import { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch, FileMode } from "../domain/Files.ts"
 import { FileTask, FileTaskState, MOST_CHANGES, OperationId, Overwrite } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
-import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 import { type FileRefused, MOST_ENTRIES } from "./NodeFiles.ts"
+
+/** Declares the errors of all calls: refusals, and no token of the last registration, which the pipeline checks. */
+export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthorization>()(
+  "muster/api/DaemonAuthorization",
+  { error: [Unauthorized, NotFound, Conflict] }
+) {}
 
 /** Most paths of an archive. */
 export const MOST_PATHS = 1000

@@ -5,9 +5,8 @@ import { Policy, route } from "../api/middleware.ts"
 import { BodyTooLarge, ChecksumMismatch, Locked } from "../domain/errors.ts"
 import { FileMode } from "../domain/Files.ts"
 import { ServerId } from "../domain/Id.ts"
-import { DaemonAuthorization } from "./DaemonAuthorization.ts"
 import type { FileError } from "./NodeFiles.ts"
-import { refusals, whole } from "./NodeFilesApi.ts"
+import { DaemonAuthorization, refusals, whole } from "./NodeFilesApi.ts"
 
 /** An id that cannot be guessed: 24 random bytes. */
 export const UploadId = Schema.String.check(

@@ -1,8 +1,7 @@
 import { Context, Effect } from "effect"
 import type { NotFound, Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId, ServerId } from "../../contract/domain/Id.ts"
-import type { KeyScope, Restriction, Right } from "../../contract/domain/Key.ts"
-import type { Quota } from "../../contract/domain/Quota.ts"
+import type { KeyScope, Quota, Restriction, Right } from "../../contract/domain/Key.ts"
 
 export interface Principal {
   /** Id of the key, {@link OUTSIDE_KEY} or {@link LOCAL_KEY}. */

@@ -1,7 +1,7 @@
 import { Context, DateTime, Effect, Layer, Option, Semaphore } from "effect"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { NodeId } from "../../contract/domain/Id.ts"
-import type { Quota } from "../../contract/domain/Quota.ts"
+import type { Quota } from "../../contract/domain/Key.ts"
 import type { Principal } from "../http/Principal.ts"
 import { Freshness, Journal } from "../store/journal/Journal.ts"
 import { type KeyRecord, KeyRepo, type NodeBinding } from "../store/repos/KeyRepo.ts"

@@ -1,7 +1,7 @@
 import { Cause, Clock, Context, Duration, Effect, Layer, Metric } from "effect"
+import { isUnderway } from "../../contract/domain/Drain.ts"
 import type { Unavailable } from "../../contract/domain/errors.ts"
 import { admits } from "../../contract/domain/Key.ts"
-import { isUnderway } from "../../contract/domain/Migration.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import {

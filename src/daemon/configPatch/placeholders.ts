@@ -4,7 +4,7 @@ import { namedPorts, portsInOrder } from "../../contract/domain/Allocation.ts"
 import { isOfDaemon, upperCased } from "../../contract/domain/environment.ts"
 import { memoryLimitMib } from "../../contract/domain/Limits.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { standIn } from "./find.ts"
+import { isJsonList, standIn } from "./find.ts"
 
 export interface PlaceholderContext {
   readonly server_id: string
@@ -123,15 +123,13 @@ export const expandJson = (
   const walk = (node: Schema.Json): Schema.Json => {
     if (typeof node === "string") return text(node)
     if (node === null || typeof node !== "object") return node
-    if (isList(node)) return node.map(walk)
+    if (isJsonList(node)) return node.map(walk)
     // fromEntries defines own properties, so that a key `__proto__` is a key like any other
     return Object.fromEntries(Object.entries(node).map(([key, child]) => [key, walk(child)]))
   }
   const expanded = walk(value)
   return problem === undefined ? Result.succeed(expanded) : Result.fail(problem)
 }
-
-const isList = (value: Schema.Json): value is ReadonlyArray<Schema.Json> => Array.isArray(value)
 
 /**
  * Returns the context of a server, with the environment of its process: `state.env` expanded, then `SERVER_ID`,

@@ -1,6 +1,10 @@
 /** What helps after a failed file operation: hints, and room on the disk. */
+
+import * as fs from "node:fs/promises"
 import { type Cause, Duration, Effect, Exit, Semaphore } from "effect"
-import { isDiskFull } from "./fsio.ts"
+import { megabytes } from "../../contract/domain/Limits.ts"
+import { reserveSize } from "../../shared/work/diskSpace.ts"
+import { IoError, io, isDiskFull } from "./fsio.ts"
 
 /** Hints by system code, as clauses before `, then start it again`. */
 const remedies: Readonly<Record<string, string>> = {
@@ -49,4 +53,17 @@ export const foundOnce = Effect.fnUntraced(function* <A, E, R>(folder: string, f
   return yield* Effect.cachedWithTTL(attempt, (exit) =>
     Exit.isSuccess(exit) ? Duration.infinity : Duration.zero
   )
+})
+
+/** Fails if the disk of a folder has less free space than must stay free. */
+export const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free?: number) {
+  const disk = yield* io(`read the free space of ${folder}`, () => fs.statfs(folder))
+  // Without the blocks that a file system reserves for root: servers cannot use them.
+  const freeBytes = disk.bavail * disk.bsize
+  const reserved = free ?? reserveSize(disk.blocks * disk.bsize)
+  if (freeBytes >= reserved) return
+  return yield* new IoError({
+    code: "ENOSPC",
+    message: `the files do not fit on the disk of the node: ${megabytes(freeBytes)} are free, of which ${megabytes(reserved)} are kept`
+  })
 })

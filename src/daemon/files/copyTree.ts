@@ -3,14 +3,14 @@ import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
 import { forEachEntry, IoError, io, lstat, openFile, removeTree } from "../disk/fsio.ts"
+import { READ } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import type { OpenPath } from "./mounts.ts"
 
 const CONCURRENCY = 8
 
 /** Never opens a link and never waits for a pipe, so that the checked object is the one that is read. */
-const NOFOLLOW = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
-const FOLDER = NOFOLLOW | constants.O_DIRECTORY
+const FOLDER = READ | constants.O_DIRECTORY
 
 /** Removes a target that is a link or of another type; nothing is written through a link. */
 const clear = Effect.fnUntraced(function* (target: string, folder: boolean) {
@@ -77,7 +77,7 @@ const copyEntry = (
       yield* io(`create link ${target}`, () => fs.symlink(to, target))
       return yield* give(target, options)
     }
-    if (stats.isFile()) return yield* copyFile(source, path, target, options, NOFOLLOW)
+    if (stats.isFile()) return yield* copyFile(source, path, target, options, READ)
     if (!stats.isDirectory()) return yield* neither(source)
     const folder = yield* openFile(path, FOLDER)
     const inside = `/proc/self/fd/${folder.fd}`
@@ -121,7 +121,7 @@ export const copyOpened = (
   const path = `/proc/self/fd/${source.handle.fd}`
   return source.folder
     ? copyEntry(shown, `${path}/.`, target, options, true)
-    : copyFile(shown, path, target, options, NOFOLLOW & ~constants.O_NOFOLLOW)
+    : copyFile(shown, path, target, options, READ & ~constants.O_NOFOLLOW)
 }
 
 const gone = (error: IoError) => ["ENOENT", "ENOTDIR", "ELOOP"].includes(error.code)

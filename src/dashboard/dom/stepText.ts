@@ -1,5 +1,5 @@
 /** The steps of a schedule as people write them, in commands and in the dashboard: `wait=60s`, `power=restart`. */
-import type { ScheduleStep } from "../../contract/domain/Schedule.ts"
+import type { ScheduleRun, ScheduleStep } from "../../contract/domain/Schedule.ts"
 
 export const STEP_FORMS =
   "Steps: `command=LINE`, `wait=60s`, `power=restart` (or another action), `warn=10m,1m:LINE` with {{left}} in the line, `wait-for=running:2m` (or offline), `upgrade`, `backup` (or `backup=TARGET`), `webhook=ID`, or a step of the API as JSON."
@@ -78,3 +78,9 @@ export const stepText = (step: ScheduleStep): string => {
   }
   return "upgrade" in step && step.upgrade.blueprint_id === undefined ? "upgrade" : JSON.stringify(step)
 }
+
+/** Returns how many servers of a run are in each state. */
+export const countsOf = ({ servers }: ScheduleRun): string =>
+  [...Map.groupBy(Object.values(servers), ({ state }) => state)]
+    .map(([state, all]) => `${all.length} ${state}`)
+    .join(", ")

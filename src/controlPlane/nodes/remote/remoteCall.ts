@@ -11,7 +11,7 @@ import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { CreationsAnswer, DaemonServer } from "../../../contract/domain/NodeMessages.ts"
 import { cleanText } from "../../../contract/domain/NodeText.ts"
 import { type DaemonError, DaemonRefused, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
-import type { DaemonAuthorization } from "../../../contract/nodeApi/DaemonAuthorization.ts"
+import type { DaemonAuthorization } from "../../../contract/nodeApi/NodeFilesApi.ts"
 import { ADDRESS_REFUSED } from "../../../shared/net/addressPolicy.ts"
 
 export type CallFailure =

@@ -1,10 +1,15 @@
 import { randomUUID } from "node:crypto"
 import { Clock, Effect, Layer, Option, Schedule, Semaphore } from "effect"
-import { type Drain, type DrainChoices, noticeMillis } from "../../../contract/domain/Drain.ts"
+import {
+  type Drain,
+  type DrainChoices,
+  isUnderway,
+  type Migration,
+  noticeMillis
+} from "../../../contract/domain/Drain.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { serverOf } from "../../../contract/domain/Journal.ts"
 import { admits } from "../../../contract/domain/Key.ts"
-import { isUnderway, type Migration } from "../../../contract/domain/Migration.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { stopTimeoutOf } from "../../../contract/domain/ServerDefinition.ts"

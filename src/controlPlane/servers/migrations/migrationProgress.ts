@@ -1,14 +1,16 @@
 /** What a drain would do, and its progress, as the detail of its node shows them. */
 
 import { Effect, Result } from "effect"
-import { type Drain, type DrainPlan, MOST_PLANNED } from "../../../contract/domain/Drain.ts"
-import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import {
+  type Drain,
+  type DrainPlan,
   isUnderway,
   type MigratingServer,
   type Migration,
-  type MigrationProgress
-} from "../../../contract/domain/Migration.ts"
+  type MigrationProgress,
+  MOST_PLANNED
+} from "../../../contract/domain/Drain.ts"
+import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { pause } from "../../../shared/work/slices.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"

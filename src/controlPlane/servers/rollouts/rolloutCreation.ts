@@ -4,8 +4,8 @@ import { describeAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { Conflict, InvalidRequest, named, Unavailable } from "../../../contract/domain/errors.ts"
 import { serverId } from "../../../contract/domain/Id.ts"
 import { idBytes } from "../../../contract/domain/idBytes.ts"
+import type { Quota } from "../../../contract/domain/Key.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
-import type { Quota } from "../../../contract/domain/Quota.ts"
 import {
   MOST_PARALLEL,
   MOST_RECORDED,

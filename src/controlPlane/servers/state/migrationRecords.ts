@@ -2,10 +2,10 @@
 
 import { Effect } from "effect"
 import type { SqlError } from "effect/sql"
+import type { Migration } from "../../../contract/domain/Drain.ts"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { pendingInstall } from "../../../contract/domain/InstallState.ts"
 import type { ChangedServer } from "../../../contract/domain/Journal.ts"
-import type { Migration } from "../../../contract/domain/Migration.ts"
 import { startsAlways } from "../../../contract/domain/RunRule.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { LoadBalancer, type Placement } from "../../nodes/LoadBalancer.ts"

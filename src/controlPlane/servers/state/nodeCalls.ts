@@ -1,6 +1,7 @@
 /** Errors of daemons as errors of the application API (spec 9.4). */
 
 import { Effect } from "effect"
+import { isUnderway } from "../../../contract/domain/Drain.ts"
 import {
   Conflict,
   InvalidRequest,
@@ -9,7 +10,6 @@ import {
   type Unavailable
 } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
-import { isUnderway } from "../../../contract/domain/Migration.ts"
 import type { DaemonServer, ServerSpec } from "../../../contract/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import type { Daemon, DaemonError, DaemonRefused } from "../../../contract/nodeApi/Daemon.ts"

@@ -1,12 +1,12 @@
 import { Effect } from "effect"
 import { Forbidden } from "../../../contract/domain/errors.ts"
+import type { Quota } from "../../../contract/domain/Key.ts"
 import {
   committedCpuMillipercent,
   committedMemoryBytes,
   diskLimitBytes,
   type Limits
 } from "../../../contract/domain/Limits.ts"
-import type { Quota } from "../../../contract/domain/Quota.ts"
 import { reservedLimits, type ServerRecord } from "../../../contract/domain/Server.ts"
 import { QuotaRepo, type Usage } from "../../store/repos/QuotaRepo.ts"
 

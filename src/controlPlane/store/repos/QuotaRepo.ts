@@ -1,6 +1,6 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { type Quota, QuotaLimits, QuotaName, type QuotaUse } from "../../../contract/domain/Quota.ts"
+import { type Quota, QuotaLimits, QuotaName, type QuotaUse } from "../../../contract/domain/Key.ts"
 import { firstRow, hasRows, IntColumn, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
 import { keysChanged, type Writing } from "../sql/Transaction.ts"
 

@@ -5,7 +5,7 @@ import { whyNot } from "../../api/session.ts"
 import type { RunState, Schedule, ScheduleRun } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted, dateTime, duration } from "../../dom/format.ts"
-import { stepText } from "../../dom/stepText.ts"
+import { countsOf, stepText } from "../../dom/stepText.ts"
 import { confirm, confirmRemoval } from "../../parts/Dialog.tsx"
 import { serverLink } from "../../parts/eventList.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
@@ -26,11 +26,6 @@ export const runColours: Readonly<Record<RunState, string>> = {
 }
 
 const SHOWN = 5
-
-const countsOf = ({ servers }: ScheduleRun): string =>
-  [...Map.groupBy(Object.values(servers), ({ state }) => state)]
-    .map(([state, all]) => `${all.length} ${state}`)
-    .join(", ")
 
 const Failures = ({ servers }: ScheduleRun): View | null => {
   const failed = Object.entries(servers).filter(([, { state }]) => state === "failed")

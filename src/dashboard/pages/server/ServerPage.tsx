@@ -5,8 +5,7 @@ import { isAdmin, whyNot } from "../../api/session.ts"
 import type { Right, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { dateTime, labelText, mebibytes } from "../../dom/format.ts"
-import { Crashes } from "../../parts/Crashes.tsx"
-import { AuditList, eventList } from "../../parts/eventList.tsx"
+import { AuditList, Crashes, eventList } from "../../parts/eventList.tsx"
 import {
   action,
   backToList,

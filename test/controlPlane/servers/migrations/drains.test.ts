@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { isUnderway } from "../../../../src/contract/domain/Drain.ts"
 import { ServerId } from "../../../../src/contract/domain/Id.ts"
-import { isUnderway } from "../../../../src/contract/domain/Migration.ts"
 import { until } from "../../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
