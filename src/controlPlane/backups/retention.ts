@@ -1,6 +1,11 @@
-/** Which backups of a server stay by the rule `keep` of its blueprint (spec 12.8). No I/O, and no clock. */
+/** Which backups go: by the rule `keep` of a blueprint (spec 12.8), and once they expire (spec 12.1). */
+import { Clock, Effect, Layer, Schedule } from "effect"
 import type { BackupRecord } from "../../contract/domain/Backup.ts"
 import type { KeepRule } from "../../contract/domain/BackupTarget.ts"
+import { Leadership } from "../store/Leadership.ts"
+import { BackupRepo } from "../store/repos/BackupRepo.ts"
+import { Store } from "../store/Store.ts"
+import { makeRemoveBackup } from "./Backups.ts"
 
 type Candidate = Pick<BackupRecord, "created_at" | "expires_at" | "id" | "pinned" | "state">
 
@@ -52,3 +57,32 @@ export const surplus = <A extends Candidate>(backups: ReadonlyArray<A>, keep: Ke
     for (const backup of firstOfEach(counted, spans[name], count)) kept.add(backup)
   return counted.filter((backup) => !kept.has(backup))
 }
+
+/** Backups of one round. */
+const AT_ONCE = 100
+
+/** Removes expired and deleted backups on the leader, one after another (spec 12.1). */
+export const BackupExpiry = Layer.effectDiscard(
+  Effect.gen(function* () {
+    const leadership = yield* Leadership
+    const remove = yield* makeRemoveBackup
+    const repo = yield* BackupRepo
+    const store = yield* Store
+
+    const removeOne = (record: BackupRecord) =>
+      remove(record).pipe(
+        Effect.andThen(
+          record.state === "deleting" ? Effect.void : Effect.logInfo("a backup has expired and was removed")
+        ),
+        // Its node is away: the next round tries again.
+        Effect.catch((error) => Effect.logDebug(`a backup was not removed: ${error._tag}`)),
+        Effect.annotateLogs({ backup_id: record.id, server_id: record.server_id })
+      )
+    const round = Effect.gen(function* () {
+      const now = new Date(yield* Clock.currentTimeMillis).toISOString()
+      const due = yield* store.read(repo.due(now, AT_ONCE))
+      yield* Effect.forEach(due, removeOne, { discard: true })
+    }).pipe(Effect.catch(({ detail }) => Effect.logDebug(`backups were not looked at: ${detail}`)))
+    yield* leadership.whileLeader(Effect.asVoid(Effect.repeat(round, Schedule.spaced("10 seconds"))))
+  })
+)

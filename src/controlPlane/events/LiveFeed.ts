@@ -1,8 +1,9 @@
 import { Context, type Effect, Layer, type Scope } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
+import type { RestrictedServer } from "../../contract/domain/Key.ts"
 import type { Labels } from "../../contract/domain/Labels.ts"
 import type { OperationChange } from "../../contract/domain/Operation.ts"
-import type { ServerStats } from "../../contract/domain/Server.ts"
+import type { Server, ServerStats } from "../../contract/domain/Server.ts"
 import type { InstallProgress } from "../../contract/domain/ServerEvent.ts"
 import type { EventFilter } from "./EncodedEvent.ts"
 
@@ -47,3 +48,14 @@ export class StatsFeed extends Context.Service<
     listen(filter: EventFilter): Effect.Effect<void, never, Scope.Scope>
   }
 >()("muster/events/StatsFeed") {}
+
+/** The summaries of servers (spec 3.1), of recently deleted ones too. The read model of servers implements it. */
+export class ServerSummaries extends Context.Service<
+  ServerSummaries,
+  {
+    find(server_id: ServerId): Server | undefined
+    facts(server_id: ServerId): RestrictedServer | undefined
+    /** Returns nothing if the server has no name or is unknown. */
+    nameOf(server_id: ServerId): string | undefined
+  }
+>()("muster/events/ServerSummaries") {}

@@ -7,17 +7,20 @@ import { type Capacity, type NodeFit, notCallable } from "../../contract/domain/
 import type { AvailableCapacity } from "../store/repos/CapacityRepo.ts"
 import { type FleetState, nodeNotFound } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
-import { type Misfit, misfits, shortages, summarize } from "./fleet/misfit.ts"
 import {
   type Candidate,
   type Compare,
+  type Misfit,
   makeChooser,
+  misfits,
   type Need,
   needsUid,
   orderOf,
   type Rank,
   runs,
-  type Strategy
+  type Strategy,
+  shortages,
+  summarize
 } from "./fleet/place.ts"
 import { needOf, type PlacementRequest } from "./placementRequest.ts"
 

@@ -2,9 +2,12 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import type { InvalidRequest, Unavailable } from "../../contract/domain/errors.ts"
 import { DEFAULT_TOPICS, WebhookId, webhookFields } from "../../contract/domain/Webhook.ts"
+import { publicNetworks } from "../../shared/net/addressPolicy.ts"
+import { connectTimeoutClient } from "../../shared/net/connectTimeoutClient.ts"
 import { settingFile } from "../http/settingFile.ts"
 import { Leadership } from "../store/Leadership.ts"
 import { secretPattern } from "./send.ts"
+import { WebhookDeliverer } from "./WebhookDeliverer.ts"
 import { type FileWebhook, Webhooks } from "./Webhooks.ts"
 
 const Entry = Schema.Struct({
@@ -91,4 +94,21 @@ export class WebhooksFile extends Context.Service<
         return WebhooksFile.of({ reload })
       })
     )
+}
+
+const CONNECTIONS = 16
+
+export interface WebhooksOptions extends WebhooksFileOptions {
+  /** Whether webhooks may be sent to loopback, link-local and private addresses. */
+  readonly allowPrivate: boolean
+}
+
+/** Webhooks: their routes' service, their deliveries, their file. */
+export const layerWebhooks = (options: WebhooksOptions) => {
+  // Webhooks are sent to public addresses, and to all others if the setting allows (spec 7.3).
+  const networks = publicNetworks(options.allowPrivate, "MUSTER_WEBHOOK_ALLOW_PRIVATE")
+  return Layer.merge(WebhookDeliverer, WebhooksFile.layer(options)).pipe(
+    Layer.provideMerge(Webhooks.layer({ networks })),
+    Layer.provide(connectTimeoutClient({ connections: CONNECTIONS, networks }))
+  )
 }

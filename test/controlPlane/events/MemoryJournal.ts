@@ -2,8 +2,7 @@ import { Array as Arr, Context, Effect, Layer, Option, Semaphore, Stream } from 
 import { ServerId } from "../../../src/contract/domain/Id.ts"
 import type { Change, JournalEntry } from "../../../src/contract/domain/Journal.ts"
 import type { Server } from "../../../src/contract/domain/Server.ts"
-import { LiveFeed } from "../../../src/controlPlane/events/LiveFeed.ts"
-import { ServerSummaries } from "../../../src/controlPlane/events/ServerSummaries.ts"
+import { LiveFeed, ServerSummaries } from "../../../src/controlPlane/events/LiveFeed.ts"
 import { Journal } from "../../../src/controlPlane/store/journal/Journal.ts"
 import { branded, type Plain } from "../../support/ids.ts"
 

@@ -5,8 +5,7 @@ import { elapsedMillis } from "../../../shared/work/elapsed.ts"
 import type { Mount } from "../parse/readFolder.ts"
 import { type FetchOptions, fetchFiles } from "./fetch.ts"
 import { type InvalidSources, readSources, SETTING, type Source, type SourceKind } from "./parseSources.ts"
-import { makePlace, type Place, type State } from "./placement.ts"
-import { cannot, SyncFailed } from "./reasons.ts"
+import { cannot, makePlace, type Place, type State, SyncFailed } from "./placement.ts"
 
 export interface SourceFailure {
   readonly id: string

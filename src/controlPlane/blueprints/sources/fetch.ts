@@ -5,7 +5,7 @@ import { relativePath } from "../parse/paths.ts"
 import { printable } from "../parse/problem.ts"
 import { type GitContext, GitFailed, git } from "./git.ts"
 import type { Source } from "./parseSources.ts"
-import { cannot, SyncFailed } from "./reasons.ts"
+import { cannot, SyncFailed } from "./placement.ts"
 
 interface TreeFile {
   readonly path: string

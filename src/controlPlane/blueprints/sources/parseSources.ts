@@ -17,7 +17,7 @@ import { readDocument } from "../parse/parse.ts"
 import { relativePath } from "../parse/paths.ts"
 import { describeProblems, type Problem, printable } from "../parse/problem.ts"
 import { type GitAddress, gitAddress, gitRef } from "./address.ts"
-import { reasonOf } from "./reasons.ts"
+import { reasonOf } from "./placement.ts"
 
 export type SourceKind = "blueprints" | "software"
 

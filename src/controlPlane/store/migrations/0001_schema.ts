@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { columnTypes } from "../sql/dialect.ts"
+import { columnTypes } from "../sql/Backend.ts"
 
 const serverTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
   const { big, id } = columnTypes(sql)

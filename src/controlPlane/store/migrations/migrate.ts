@@ -1,6 +1,6 @@
 import { Effect, Option, References, Schema } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
-import { lockMigrations, tableExists } from "../sql/dialect.ts"
+import { lockMigrations, tableExists } from "../sql/Backend.ts"
 import { readRows } from "../sql/rows.ts"
 import { StoreStartError } from "../sql/sqlErrors.ts"
 import { schema } from "./0001_schema.ts"

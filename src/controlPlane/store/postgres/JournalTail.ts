@@ -2,7 +2,7 @@ import { Clock, Context, Deferred, Effect, Layer, Queue, Schedule, Schema } from
 import type { SqlError } from "effect/sql"
 import { Freshness, Journal } from "../journal/Journal.ts"
 import { Leadership, LeaderTerm } from "../Leadership.ts"
-import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/dialect.ts"
+import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/Backend.ts"
 import { readRows } from "../sql/rows.ts"
 import { absorbSqlErrors, StoreStartError } from "../sql/sqlErrors.ts"
 import { parseNotification } from "./backend.ts"

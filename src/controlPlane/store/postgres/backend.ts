@@ -1,7 +1,12 @@
 import { Effect, Latch, Schema } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { Backend, type CommitOutcome, type CommitToken } from "../sql/Backend.ts"
-import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/dialect.ts"
+import {
+  advisoryLocks,
+  Backend,
+  type CommitOutcome,
+  type CommitToken,
+  JOURNAL_CHANNEL
+} from "../sql/Backend.ts"
 import { readRows } from "../sql/rows.ts"
 import { NOT_TRIED, sqlState } from "../sql/sqlErrors.ts"
 import { connectionError } from "./errors.ts"

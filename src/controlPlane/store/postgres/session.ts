@@ -4,7 +4,7 @@ import { PgConnection, PgTypes } from "@effect/sql-pg"
 import { Duration, Effect, Result, type Scope } from "effect"
 import type { SqlError } from "effect/sql"
 import type { PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
-import { advisoryLocks } from "../sql/dialect.ts"
+import { advisoryLocks } from "../sql/Backend.ts"
 import { connectionError, explained, startError } from "./errors.ts"
 
 export interface Timeouts {

@@ -14,7 +14,7 @@ import { Labels } from "../../../contract/domain/Labels.ts"
 import { TimeText } from "../../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../../contract/domain/Operation.ts"
 import { Overrides } from "../../../contract/domain/Overrides.ts"
-import { jsonNumber } from "../sql/dialect.ts"
+import { jsonNumber } from "../sql/Backend.ts"
 import {
   BooleanColumn,
   countOf,

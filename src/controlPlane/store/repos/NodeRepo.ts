@@ -3,7 +3,7 @@ import { SqlClient } from "effect/sql"
 import { NodeAllocation } from "../../../contract/domain/Allocation.ts"
 import { NodeId } from "../../../contract/domain/Id.ts"
 import { Capacity, HostInfo, NodeUsage, RuntimeKind } from "../../../contract/domain/Node.ts"
-import { databaseMillis } from "../sql/dialect.ts"
+import { databaseMillis } from "../sql/Backend.ts"
 import { BooleanColumn, byIds, IntColumn, insertRows, JsonColumn, readRows, writeRow } from "../sql/rows.ts"
 import { changes, keysChanged, type Writing } from "../sql/Transaction.ts"
 

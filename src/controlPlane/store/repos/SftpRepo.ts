@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { ServerId } from "../../../contract/domain/Id.ts"
-import { databaseMillis } from "../sql/dialect.ts"
+import { databaseMillis } from "../sql/Backend.ts"
 import { countOf, firstRow, insertRows, readRows, upsertRows } from "../sql/rows.ts"
 import { keysChanged, type Writing, write } from "../sql/Transaction.ts"
 

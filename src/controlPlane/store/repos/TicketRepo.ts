@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError, type Statement } from "effect/sql"
 import { KeyScope } from "../../../contract/domain/Key.ts"
-import { databaseMillis } from "../sql/dialect.ts"
+import { databaseMillis } from "../sql/Backend.ts"
 import { countOf, firstRow, IntColumn } from "../sql/rows.ts"
 import { append, type Writing, write } from "../sql/Transaction.ts"
 

@@ -2,11 +2,11 @@ import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { NodeId } from "../../../../src/contract/domain/Id.ts"
 import type { RuntimeKind } from "../../../../src/contract/domain/Node.ts"
-import { misfits } from "../../../../src/controlPlane/nodes/fleet/misfit.ts"
 import {
   byName,
   type Candidate,
   makeChooser,
+  misfits,
   type Need,
   orderOf,
   type Strategy

@@ -5,7 +5,7 @@ import { Effect, Exit, Fiber, Latch, Logger, Redacted, Ref, Scope, Stream } from
 import * as fc from "fast-check"
 import { ServerId } from "../../../../src/contract/domain/Id.ts"
 import { serverOf } from "../../../../src/contract/domain/Journal.ts"
-import { advisoryLocks } from "../../../../src/controlPlane/store/sql/dialect.ts"
+import { advisoryLocks } from "../../../../src/controlPlane/store/sql/Backend.ts"
 import { until } from "../../../support/eventually.ts"
 import { plain } from "../../../support/ids.ts"
 import { newPostgresDatabase, statementsOn } from "../../../support/postgresDatabase.ts"
