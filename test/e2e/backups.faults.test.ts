@@ -66,48 +66,54 @@ const killedDuring = Effect.fnUntraced(function* (
   return { service, end: yield* eventually(read(service, id), hasEnded) }
 })
 
-describe("spec 12.4: a backup whose service and daemon are killed", () => {
-  it.live(
-    "is made once, with one manifest, and no part of another attempt stays",
-    () =>
-      Effect.gen(function* () {
-        const scene = yield* killable
-        const first = yield* scene.start
-        const server = yield* installed(first, "kept")
-        fill(join(scene.dataDir, "node", "servers", server, "files"), "a")
-        const path = `/api/servers/${server}/backups`
-        const begun = yield* expectStatus(first, 202, "POST", path, { body: {} })
-        const { end, service } = yield* killedDuring(scene, first, begun.json.id, () => {})
-        assert.strictEqual(end.state, "done", end.reason)
-        const [backup, ...others] = (yield* expectStatus(service, 200, "GET", path)).json
-        assert.deepStrictEqual(others, [])
-        const stored = readdirSync(join(scene.dataDir, "node", "backups"), {
-          recursive: true,
-          encoding: "utf8"
-        })
-        const objects = stored.filter((name) => name.includes("/"))
-        assert.isTrue(
-          objects.every((name) => name.startsWith(`${backup.id}/`)),
-          objects.join()
-        )
-        assert.lengthOf(
-          objects.filter((name) => name.endsWith("manifest.json")),
-          1
-        )
-        assert.deepStrictEqual(
-          objects.filter((name) => name.endsWith(".tmp")),
-          []
-        )
-        const bytes = objects
-          .filter((name) => name.includes("/part-"))
-          .reduce((sum, name) => sum + readFileSync(join(scene.dataDir, "node", "backups", name)).length, 0)
-        assert.strictEqual(bytes, backup.stored_bytes)
-        const verified = yield* expectStatus(service, 202, "POST", `/api/backups/${backup.id}/verify`)
-        assert.strictEqual((yield* eventually(read(service, verified.json.id), hasEnded)).state, "done")
-      }).pipe(Effect.scoped),
-    300_000
-  )
-})
+/** Whether an object is of the base of a backup of the kind `written` (spec 12.12). */
+const isOfBase = (name: string) => /^base-[0-9a-f]{64}\//.test(name)
+
+for (const kind of ["full", "written"] as const)
+  describe(`spec 12.4: a backup of the kind ${kind} whose service and daemon are killed`, () => {
+    it.live(
+      "is made once, with one manifest, and no part of another attempt stays",
+      () =>
+        Effect.gen(function* () {
+          const scene = yield* killable
+          const first = yield* scene.start
+          const server = yield* installed(first, "kept")
+          fill(join(scene.dataDir, "node", "servers", server, "files"), "a")
+          const path = `/api/servers/${server}/backups`
+          const begun = yield* expectStatus(first, 202, "POST", path, { body: { kind } })
+          const { end, service } = yield* killedDuring(scene, first, begun.json.id, () => {})
+          assert.strictEqual(end.state, "done", end.reason)
+          const [backup, ...others] = (yield* expectStatus(service, 200, "GET", path)).json
+          assert.deepStrictEqual(others, [])
+          const stored = readdirSync(join(scene.dataDir, "node", "backups"), {
+            recursive: true,
+            encoding: "utf8"
+          })
+          const objects = stored.filter((name) => name.includes("/"))
+          assert.isTrue(
+            objects.every((name) => name.startsWith(`${backup.id}/`) || isOfBase(name)),
+            objects.join()
+          )
+          // The base was stored before the first kill, and is one however often the backup begins.
+          assert.lengthOf(objects.filter(isOfBase), kind === "written" ? 3 : 0)
+          assert.lengthOf(
+            objects.filter((name) => name.endsWith("manifest.json") && !isOfBase(name)),
+            1
+          )
+          assert.deepStrictEqual(
+            objects.filter((name) => name.endsWith(".tmp")),
+            []
+          )
+          const bytes = objects
+            .filter((name) => name.includes("/part-"))
+            .reduce((sum, name) => sum + readFileSync(join(scene.dataDir, "node", "backups", name)).length, 0)
+          assert.strictEqual(bytes, backup.stored_bytes)
+          const verified = yield* expectStatus(service, 202, "POST", `/api/backups/${backup.id}/verify`)
+          assert.strictEqual((yield* eventually(read(service, verified.json.id), hasEnded)).state, "done")
+        }).pipe(Effect.scoped),
+      300_000
+    )
+  })
 
 for (const [what, part] of [
   ["all files", {}],
