@@ -195,6 +195,24 @@ layer(service(), options)("muster backups", (it) => {
     )
 
     it.effect(
+      "spec 12.12: create --kind written stores what the server has written; get has all files, and a drill runs",
+      () =>
+        Effect.gen(function* () {
+          yield* world("written")
+          const id = yield* done("backups", "create", "written", "--kind", "written", "-o", "id")
+          const shown = JSON.parse(yield* done("backups", "show", id, "--json"))
+          assert.strictEqual(shown.kind, "written")
+          const archive = join(yield* temporaryFolder, "written.tar.zst")
+          yield* done("backups", "get", id, archive)
+          const listed = execFileSync("tar", ["--zstd", "-tf", archive]).toString().split("\n")
+          assert.include(listed, "./world/level.dat")
+          assert.include(listed, "./server.sh")
+          assert.isAbove(shown.size_bytes, 0)
+          assert.match(yield* done("backups", "drill", id, "--wait", "-o", "json"), /"ok": *true/)
+        })
+    )
+
+    it.effect(
       "get writes the whole archive into a folder, a file or standard output, also of a deleted server",
       () =>
         Effect.gen(function* () {

@@ -6,7 +6,7 @@ import { Console, Effect, Option, Stream } from "effect"
 import { Argument, Flag } from "effect/cli"
 import type { Backup, BackupEntry } from "../../contract/domain/Backup.ts"
 import { FilePath, nameOf } from "../../contract/domain/Files.ts"
-import { type IoError, toIoError } from "../../daemon/disk/fsio.ts"
+import { type IoError, lstat, toIoError } from "../../daemon/disk/fsio.ts"
 import { toStandardOutput } from "../files/content.ts"
 import { localTarget } from "../files/get.ts"
 import { partName, within } from "../files/localNames.ts"
@@ -109,7 +109,7 @@ export const get = command("get", {
     )
     yield* Console.log(
       path === undefined
-        ? `${target} has the backup ${backup.id} (${sizeText(backup.stored_bytes ?? 0)}).`
+        ? `${target} has the backup ${backup.id} (${sizeText((yield* lstat(target))?.size ?? 0)}).`
         : `${target} has ${path} of the backup ${backup.id}.`
     )
   }

@@ -123,6 +123,13 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
           assert.strictEqual(verified.json.state, "done")
           assert.strictEqual((yield* files.put("/world/level.dat", "later")).status, 204)
           const body = { backup_id: backup.id, safety: false }
+          const dry = yield* expectStatus(api, 200, "POST", `/api/servers/${server}/restore?dry_run=true`, {
+            body
+          })
+          assert.deepStrictEqual(
+            [dry.json.created.first, dry.json.changed.first, dry.json.removed.first],
+            [[], ["/world/level.dat"], []]
+          )
           const restored = yield* expectStatus(api, 202, "POST", `/api/servers/${server}/restore`, {
             body,
             headers: waiting(api)

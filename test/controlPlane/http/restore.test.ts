@@ -158,34 +158,40 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
     )
 
     it.effect.each([
-      ["embedded", "far"],
-      ["remote", "near"]
-    ] as const)("spec 12.7: a deleted server of the %s node comes back on the %s one", ([from, to]) =>
-      Effect.gen(function* () {
-        const { api, files, id } = yield* scene(from)
-        const body = { name: "lobby", labels: { team: "a" }, overrides: { limits: { memory_limit: 77 } } }
-        yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body })
-        yield* becomes(api, id, "offline")
-        yield* files.put("/world/level.dat", "level")
-        yield* files.put("/plugins/own.yml", "own")
-        const backup_id = yield* backedUp(api, id, { labels: { planted: "at creation" } })
-        const planted = { labels: { planted: "later" } }
-        yield* expectStatus(api, 200, "PATCH", `/api/backups/${backup_id}`, { body: planted })
-        yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
-        const nodes = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
-        const node = nodes.find(({ name }: { readonly name: string }) => (name === "far") === (to === "far"))
-        const { json: made } = yield* expectStatus(api, 202, "POST", "/api/servers", {
-          body: { blueprint_id: "kept", from_backup: backup_id, node_id: node.id, start: true }
+      ["embedded", "far", "full"],
+      ["remote", "near", "full"],
+      ["embedded", "far", "written"],
+      ["remote", "near", "written"]
+    ] as const)(
+      "spec 12.7: a deleted server of the %s node comes back on the %s one (%s)",
+      ([from, to, kind]) =>
+        Effect.gen(function* () {
+          const { api, files, id } = yield* scene(from)
+          const body = { name: "lobby", labels: { team: "a" }, overrides: { limits: { memory_limit: 77 } } }
+          yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body })
+          yield* becomes(api, id, "offline")
+          yield* files.put("/world/level.dat", "level")
+          yield* files.put("/plugins/own.yml", "own")
+          const backup_id = yield* backedUp(api, id, { kind, labels: { planted: "at creation" } })
+          const planted = { labels: { planted: "later" } }
+          yield* expectStatus(api, 200, "PATCH", `/api/backups/${backup_id}`, { body: planted })
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+          const nodes = (yield* expectStatus(api, 200, "GET", "/api/nodes")).json
+          const node = nodes.find(
+            ({ name }: { readonly name: string }) => (name === "far") === (to === "far")
+          )
+          const { json: made } = yield* expectStatus(api, 202, "POST", "/api/servers", {
+            body: { blueprint_id: "kept", from_backup: backup_id, node_id: node.id, start: true }
+          })
+          assert.notStrictEqual(made.id, id)
+          yield* becomes(api, made.id, "running")
+          const path = `/api/servers/${made.id}?include=name,labels,limits`
+          const { labels, limits, name } = (yield* expectStatus(api, 200, "GET", path)).json
+          assert.deepStrictEqual([name, labels, limits.memory_limit], ["lobby", { team: "a" }, 77])
+          const again = filesOf(api, made.id)
+          assert.strictEqual((yield* again.get("/world/level.dat")).text, "level")
+          assert.strictEqual((yield* again.get("/plugins/own.yml")).text, "own")
         })
-        assert.notStrictEqual(made.id, id)
-        yield* becomes(api, made.id, "running")
-        const path = `/api/servers/${made.id}?include=name,labels,limits`
-        const { labels, limits, name } = (yield* expectStatus(api, 200, "GET", path)).json
-        assert.deepStrictEqual([name, labels, limits.memory_limit], ["lobby", { team: "a" }, 77])
-        const again = filesOf(api, made.id)
-        assert.strictEqual((yield* again.get("/world/level.dat")).text, "level")
-        assert.strictEqual((yield* again.get("/plugins/own.yml")).text, "own")
-      })
     )
 
     it.effect(
