@@ -9,8 +9,7 @@ import { io, makeClosedFolder } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { ChangeScene } from "./changes.ts"
-import { changeTask } from "./changeTask.ts"
-import { packTask } from "./packTask.ts"
+import { changeTask, packTask } from "./changeTask.ts"
 import { type AccessError, conflict, noSuchPath, toFileError } from "./refused.ts"
 import {
   newRecord,

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals"
 import { failureOf, key, parsed, request } from "../../api/http.ts"
 import { filesRoute } from "./fileApi.ts"
 
-/** The item of sessionStorage: it ends with the tab, as the key does. */
+/** The item of sessionStorage with the unfinished uploads: it outlasts a reload of the page, and ends with the tab. */
 const ITEM = "muster.uploads"
 /** Uploads that are remembered; the oldest ones make room. */
 const MOST = 64
