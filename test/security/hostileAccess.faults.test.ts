@@ -1,5 +1,6 @@
 /** A server that exchanges what callers access at the same moment (spec 10.5). */
 import { spawn, spawnSync } from "node:child_process"
+import { randomBytes } from "node:crypto"
 import { existsSync, mkdirSync, promises, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { syncBuiltinESMExports } from "node:module"
 import { join } from "node:path"
@@ -97,7 +98,36 @@ const accessesTo = (scene: Effect.Success<ReturnType<typeof filesOf>>, top: Swap
       yield* file.write(0, Buffer.from("inside"))
       return text
     }).pipe(Effect.scoped)
+  const uploaded = Effect.fnUntraced(function* (path: string) {
+    const of = { upload_id: randomBytes(24).toString("base64url"), owner: "key_1" }
+    yield* files.uploads.begin(id, { ...of, path, size: 7, metadata: "" })
+    const sent = files.uploads.append(id, { ...of, offset: 0 }, Stream.make(Buffer.from("written")))
+    yield* Effect.onError(sent, () => Effect.ignore(files.uploads.end(id, of)))
+  })
+  const packed = Effect.fnUntraced(function* (path: string, to: string) {
+    const operation_id = serverId(idBytes(16))
+    const task = { kind: "pack", paths: [path], to, format: "tar", overwrite: "replace" } as const
+    yield* files.begin(id, { operation_id, task })
+    yield* eventually(files.progress(id, operation_id), ({ state }) => state !== "running")
+    return yield* read(to)
+  })
   const swap = `${top}/swap`
+  /** Changes of one session, of which each may fail. */
+  const inSession = Effect.gen(function* () {
+    const session = yield* files.session(id)
+    const listed = yield* Effect.option(Effect.flatMap(session.openFolder(swap), ({ read }) => read))
+    for (const change of [
+      { kind: "set", path: `${swap}/secret`, attributes: { mode: 0o600, size: 6 } },
+      { kind: "set", path: swap, attributes: { mode: 0o755, modified: 1 } },
+      { kind: "folder", path: `${swap}/sub` },
+      { kind: "rename", from: `${swap}/secret`, path: `${swap}/sub/secret`, replace: true },
+      { kind: "rename", from: `${swap}/sub/secret`, path: `${swap}/secret`, replace: true },
+      { kind: "remove", path: `${swap}/secret` },
+      { kind: "remove-folder", path: `${swap}/sub` }
+    ] as const)
+      yield* Effect.ignore(session.change(change))
+    return listed
+  }).pipe(Effect.scoped)
   const kinds: ReadonlyArray<(at: number) => Effect.Effect<unknown, unknown>> = [
     () => read(`${swap}/secret`),
     () => read(`${top}/one`),
@@ -125,7 +155,12 @@ const accessesTo = (scene: Effect.Success<ReturnType<typeof filesOf>>, top: Swap
     () => files.search(id, { path: swap, name: "kept", limit: 10, case_sensitive: true }),
     () => unpacked(swap),
     (at) => unpacked(`${swap}/unpacked${at % 3}`),
-    () => archived(swap)
+    () => archived(swap),
+    (at) => uploaded(`${swap}/uploaded${at % 3}`),
+    () => uploaded(`${swap}/secret`),
+    () => inSession,
+    (at) => packed(swap, `${top}/packed${at % 2}`),
+    () => packed(`${top}/one`, `${swap}/packed`)
   ]
   return { kinds, diff: files.diff(id) }
 }
@@ -185,7 +220,7 @@ for (const [name, { accesses, at: top, where }] of Object.entries(swapped)) {
           const { mode, mtimeMs } = statSync(outside)
           assert.deepStrictEqual([mtimeMs, mode], [before.mtimeMs, before.mode])
         }).pipe(Effect.scoped),
-      300_000
+      600_000
     )
   })
 }
