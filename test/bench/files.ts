@@ -1,7 +1,8 @@
 /**
  * Transfers of one large file of a server, on the embedded node: over HTTP and tus beside `cat` and a plain `node:http`
  * server, and over SFTP beside OpenSSH's own server, with the same clients. On a remote node: the memory of both processes.
- * `MUSTER_BENCH_MIB` is the size of the file.
+ * `MUSTER_BENCH_MIB` is the size of the file. With `MUSTER_BENCH_ONCE`, the service alone sends and receives it once over
+ * HTTP and SFTP.
  */
 import { execFile } from "node:child_process"
 import { createHash } from "node:crypto"
@@ -264,20 +265,46 @@ const onRemoteNode = Effect.fnUntraced(function* (service: Service, folder: stri
   yield* memoryOfBoth("SFTP put", pids, sftp(folder, target, "put", big))
 })
 
+/** Makes a transfer once, and prints its rate and the memory of the service. */
+const once = Effect.fnUntraced(function* (what: string, pid: number, transfer: Way["transfer"]) {
+  const { memory, rate } = yield* measured({ name: what, pid, transfer })
+  yield* print({
+    bench,
+    figure: `${what}, ${SIZE} MiB once at ${Math.round(rate)} MiB/s, extra memory of the service`,
+    value: memory,
+    unit: "MiB",
+    baseline: "the goal",
+    baseline_value: 64
+  })
+})
+
 export const files = Effect.gen(function* () {
   const { folder, id, own, plain, service } = yield* makeScene
   const pid = service.process.pid ?? 0
   const big = join(plain, "big")
-  const bare = yield* startBare("files", plain)
   const auth = ["-H", `authorization: Bearer ${service.key}`]
   const content = (name: string) => `${service.url}/api/servers/${id}/files/content?path=/${name}`
   const get = curl(...auth, "-o", "/dev/null", content("big"))
   const put = curl(...auth, "-T", big, content("sent"))
-  const sent = Effect.gen(function* () {
+  const checked = Effect.gen(function* () {
     if ((yield* sha256(join(own, "sent"))) !== (yield* sha256(big)))
       return yield* new BenchFailed({ message: "the uploaded file differs" })
+  })
+  const sent = Effect.gen(function* () {
+    yield* checked
     for (const place of [own, plain]) rmSync(join(place, "sent"))
   })
+  const target = sftpTarget(service, folder, id)
+  if (process.env.MUSTER_BENCH_ONCE !== undefined) {
+    yield* once("download over HTTP", pid, get)
+    yield* once("upload over HTTP", pid, put)
+    yield* checked
+    rmSync(join(own, "sent"))
+    yield* once("SFTP get", pid, sftp(folder, target, "get", big))
+    yield* once("SFTP put", pid, sftp(folder, target, "put", big))
+    return yield* checked
+  }
+  const bare = yield* startBare("files", plain)
   const http = "plain node:http"
   yield* compared(
     "download over HTTP",
@@ -302,7 +329,7 @@ export const files = Effect.gen(function* () {
     { name: http, pid: bare.pid, transfer: curl("-T", big, `${bare.url}/sent`) }
   )
   yield* sent
-  const [target, other] = [sftpTarget(service, folder, id), yield* startSshServer(plain)]
+  const other = yield* startSshServer(plain)
   for (const line of ["get", "put"] as const) {
     yield* compared(
       `SFTP ${line} with new keys every 64 MiB`,
