@@ -147,7 +147,7 @@ export const listeningAt = (child: ChildProcess, output: () => string) =>
       return url ?? child.signalCode ?? child.exitCode
     },
     (seen) => seen !== null,
-    "30 seconds"
+    "90 seconds"
   ).pipe(
     Effect.mapError(
       ({ message }) => new ServiceFailed({ message: `no listening line ${message}: ${output()}` })

@@ -2,6 +2,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Muster } from "../../../support/Muster.ts"
 import { connectedNode } from "../../../support/nodes.ts"
+import { freePorts } from "../../../support/ports.ts"
 import type { Service } from "../../../support/Service.ts"
 import { expectStatus, installed } from "../../../support/servers.ts"
 
@@ -28,13 +29,20 @@ export const filesOf = (api: Service, id: string) => {
   }
 }
 
+/** The ports of {@link Far}. */
+const PORTS = 50
+
 /** A node on another machine. */
 export class Far extends Context.Service<Far, Effect.Success<ReturnType<typeof connectedNode>>>()(
   "test/Far"
 ) {
   static readonly layer = Layer.effect(
     Far,
-    Effect.flatMap(Muster, (api) => connectedNode(api, "far"))
+    Effect.gen(function* () {
+      const first = yield* freePorts(PORTS)
+      const env = { MUSTER_NODE_ALLOCATIONS: `127.0.0.1:${first}-${first + PORTS - 1}` }
+      return yield* connectedNode(yield* Muster, "far", { env })
+    })
   )
 }
 

@@ -25,7 +25,7 @@ export const games = {
   }
 }
 
-export const options = { excludeTestServices: true, timeout: "60 seconds" } as const
+export const options = { excludeTestServices: true, timeout: "120 seconds" } as const
 
 /** One service with {@link games} for the tests of a file. */
 export const service = (env: Record<string, string> = {}) =>

@@ -434,7 +434,7 @@ describe("spec 9.4: Control plane -> daemon", () => {
 
   it.live("a console without a reader applies back pressure to the node and does not fill memory", () =>
     Effect.gen(function* () {
-      const LINES = 10_000
+      const LINES = 4_000
       let sent = 0
       const line = "x".repeat(8 * 1024)
       const port = yield* listening(() => {
