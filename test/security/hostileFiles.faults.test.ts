@@ -125,7 +125,7 @@ describe("SECURITY: files of a hostile server", () => {
   ] as const) {
     it.live(`the disk limit stops a server that ${what}`, () =>
       Effect.gen(function* () {
-        const { create, daemon, lastStatus, notes } = yield* harness({ diskCheckSeconds: 0.1 })
+        const { create, daemon, lastStatus, notes, statuses } = yield* harness({ diskCheckSeconds: 0.1 })
         const id = yield* create({
           definition: { limits: { disk_space: 2 } },
           process: {
@@ -135,9 +135,9 @@ describe("SECURITY: files of a hostile server", () => {
           }
         })
         yield* until("installed", () => lastStatus(id) === "offline")
+        const before = statuses(id).length
         yield* daemon.power(id, "start", 30)
-        yield* until("it has run", () => lastStatus(id) !== "offline")
-        yield* until("it is stopped", () => lastStatus(id) === "offline")
+        yield* until("it has run and is stopped", () => statuses(id).slice(before).at(-1) === "offline")
         const { items } = yield* daemon.logs(id, { page: 1, per_page: 10 })
         const said = /^\[the node stops the server: (it exceeds its disk limit: .*2\.0 MB allowed.*)\]$/m
         const [, detail] = said.exec(items.join("\n")) ?? []
