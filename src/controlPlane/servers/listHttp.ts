@@ -22,9 +22,12 @@ const SHORT_BYTES = 128 * 1024
 /** Bytes of the lists in memory for callers that ask again while no server changes: a list of 1,000 takes a tenth. */
 const RECENT_BYTES = 4 * 1024 * 1024
 
+const textOf = (value: unknown) =>
+  value === undefined ? "" : JSON.stringify(value, (_, part) => (part instanceof Set ? [...part] : part))
+
 /** Returns the tag of a list: the state of the servers and what else decides on the list. */
-const tagOf = (state: string, ...of: ReadonlyArray<unknown>) =>
-  etagOf(JSON.stringify([state, of], (_, value) => (value instanceof Set ? [...value] : value)))
+const tagOf = (state: string, url: string, ...of: ReadonlyArray<unknown>) =>
+  etagOf([state, url, ...of.map(textOf)].join("\n"))
 
 /** Responds with a JSON object, which is encoded in steps. */
 export const respondWithFields = (
