@@ -9,8 +9,11 @@ import { FailuresLayer } from "../controlPlane/http/apiMiddleware.ts"
 import { Authentication, type Caller, type Refusal, stranger } from "../controlPlane/http/authenticate.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "../controlPlane/http/FailedLogins.ts"
 import { HttpConnections } from "../controlPlane/http/node/connectionLimit.ts"
-import { makeNodeServer, type TlsOptions } from "../controlPlane/http/node/nodeServer.ts"
-import { logRefusedHandshakes } from "../controlPlane/http/node/refusedHandshakes.ts"
+import {
+  logRefusedHandshakes,
+  makeNodeServer,
+  type TlsOptions
+} from "../controlPlane/http/node/nodeServer.ts"
 import { withPipeline } from "../controlPlane/http/Pipeline.ts"
 import { metricsPage } from "../controlPlane/http/requestMetrics.ts"
 import { type Route, routerConfig, routesOf } from "../controlPlane/http/routes.ts"

@@ -51,8 +51,7 @@ import {
   SystemHandlers
 } from "../controlPlane/pages/publicPages.ts"
 import { SchedulesHandlers } from "../controlPlane/schedules/http.ts"
-import { RevokedNodes } from "../controlPlane/servers/controllers/revokedNodes.ts"
-import { NodeHandlers } from "../controlPlane/servers/gatewayHttp.ts"
+import { NodeHandlers, RevokedNodes } from "../controlPlane/servers/gatewayHttp.ts"
 import { ServersHandlers } from "../controlPlane/servers/http.ts"
 import { ServerIndex } from "../controlPlane/servers/list/ServerIndex.ts"
 import { RolloutsHandlers } from "../controlPlane/servers/rollouts/Rollouts.ts"

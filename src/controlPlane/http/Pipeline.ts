@@ -39,7 +39,14 @@ import { allowSilence, boundReading, clientOf } from "./node/clients.ts"
 import { CurrentPrincipal } from "./Principal.ts"
 import { recordRequest } from "./requestMetrics.ts"
 import { pathOf, requestQuery } from "./requestUrl.ts"
-import { makePreflight, requestIdOf, withFinalHeaders } from "./responseHeaders.ts"
+import {
+  bodyTooLarge,
+  makePreflight,
+  requestIdOf,
+  toResponse,
+  withErrorBody,
+  withFinalHeaders
+} from "./responseHeaders.ts"
 import {
   Asked,
   type Missed,
@@ -51,7 +58,6 @@ import {
 } from "./routes.ts"
 import { CurrentSlsRequest, isSls, slsTarget } from "./sls.ts"
 import { asJson, hasBody, strictBody, strictHead, strictPath, strictQuery } from "./strictRequest.ts"
-import { bodyTooLarge, toResponse, withErrorBody } from "./toResponse.ts"
 import { closeUnlessArrived, makeTransfers, STALLED } from "./transfers.ts"
 
 /** nginx: the caller closed the connection before the response. */

@@ -2,7 +2,7 @@
 import { Effect, Stream } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { Unavailable } from "../../contract/domain/errors.ts"
-import { bodyTooLarge } from "./toResponse.ts"
+import { bodyTooLarge } from "./responseHeaders.ts"
 
 /** Bytes of a body that counts towards no bound: the number of connections bounds such bodies. */
 const SMALL = 16 * 1024

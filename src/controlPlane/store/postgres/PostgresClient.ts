@@ -6,8 +6,17 @@ import type { PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
 import { Backend } from "../sql/Backend.ts"
 import type { StoreStartError } from "../sql/sqlErrors.ts"
 import { Availability, postgresBackend } from "./backend.ts"
-import { connectionError, explained, isStarting, isUnreachable, startError } from "./errors.ts"
-import { defaultTimeouts, openSession, type Session, type Timeouts } from "./session.ts"
+import {
+  connectionError,
+  defaultTimeouts,
+  explained,
+  isStarting,
+  isUnreachable,
+  openSession,
+  type Session,
+  startError,
+  type Timeouts
+} from "./session.ts"
 
 /** Each connection has one borrower. While the database is unavailable, no caller waits for one. */
 const makeSessionPool = Effect.fnUntraced(function* (options: {

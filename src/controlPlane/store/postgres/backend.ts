@@ -9,7 +9,7 @@ import {
 } from "../sql/Backend.ts"
 import { readRows } from "../sql/rows.ts"
 import { NOT_TRIED, sqlState } from "../sql/sqlErrors.ts"
-import { connectionError } from "./errors.ts"
+import { connectionError } from "./session.ts"
 
 const readTransaction = readRows(Schema.Struct({ transaction: Schema.String, server_started: Schema.String }))
 const readStatus = readRows(

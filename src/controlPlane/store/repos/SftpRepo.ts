@@ -4,6 +4,7 @@ import { ServerId } from "../../../contract/domain/Id.ts"
 import { databaseMillis } from "../sql/Backend.ts"
 import { countOf, firstRow, insertRows, readRows, upsertRows } from "../sql/rows.ts"
 import { keysChanged, type Writing, write } from "../sql/Transaction.ts"
+import { isValidAt, type TicketLimits } from "./TicketRepo.ts"
 
 const TABLE = "sftp_host_key"
 
@@ -13,13 +14,6 @@ const SftpHolder = Schema.Struct({ key_id: Schema.String, server_id: ServerId })
 /** The key that asked for a password, and the server whose files the password opens. */
 export type SftpHolder = typeof SftpHolder.Type
 const readHolder = firstRow(SftpHolder)
-
-export interface PasswordLimits {
-  /** Milliseconds. */
-  readonly lifetime: number
-  readonly most: number
-  readonly mostOfKey: number
-}
 
 /** The host key of SFTP, encrypted, and temporary passwords by the SHA-256 of their text, in hex (spec 10.6). */
 export class SftpRepo extends Context.Service<SftpRepo>()("muster/store/SftpRepo", {
@@ -40,7 +34,7 @@ export class SftpRepo extends Context.Service<SftpRepo>()("muster/store/SftpRepo
       insertPassword: Effect.fn("SftpRepo.insertPassword")(function* (
         hash: string,
         holder: SftpHolder,
-        { lifetime, most, mostOfKey }: PasswordLimits
+        { lifetime, most, mostOfKey }: TicketLimits
       ): Writing<number | "most" | "mostOfKey"> {
         const now = yield* databaseMillis(sql)
         yield* prune(now)
@@ -54,9 +48,8 @@ export class SftpRepo extends Context.Service<SftpRepo>()("muster/store/SftpRepo
       holder: Effect.fn("SftpRepo.holder")(function* (hash: string) {
         const now = yield* databaseMillis(sql)
         return yield* readHolder(
-          sql`SELECT key_id, server_id FROM sftp_logins WHERE hash = ${hash} AND expires_at > ${now}
-              AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = sftp_logins.key_id
-                AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
+          sql`SELECT key_id, server_id FROM sftp_logins WHERE hash = ${hash}
+            AND ${isValidAt(sql, "sftp_logins", now)}`
         )
       }),
       prunePasswords: write(Effect.flatMap(databaseMillis(sql), prune))

@@ -14,6 +14,7 @@ export interface TicketHolder {
   readonly scope: typeof KeyScope.Type
 }
 
+/** The bounds of secrets that a key may ask for, and that expire. */
 export interface TicketLimits {
   /** Milliseconds. */
   readonly lifetime: number
@@ -33,6 +34,11 @@ export interface TicketStream {
 const readHolder = firstRow(Schema.Struct({ key_id: Schema.String, name: Schema.String, scope: KeyScope }))
 const readOpened = firstRow(Schema.Struct({ times_opened: IntColumn }))
 
+/** The condition that a row has not expired and its key is valid. The outside key has no record. */
+export const isValidAt = (sql: SqlClient.SqlClient, table: string, now: number) =>
+  sql`expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = ${sql(table)}.key_id
+    AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
+
 /** Tickets by the SHA-256 of their text, in hex. The clock of the database decides their age, on every replica. */
 export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/TicketRepo", {
   make: Effect.gen(function* () {
@@ -41,10 +47,7 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
     const count = (rows: Statement.Fragment) =>
       countOf(sql`SELECT COUNT(*) AS count FROM (${rows}) AS counted`)
 
-    /** A ticket that is not expired and whose key is valid. The outside key has no record. */
-    const isValid = (now: number) =>
-      sql`expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = tickets.key_id
-          AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
+    const isValid = (now: number) => isValidAt(sql, "tickets", now)
 
     /**
      * Stores a ticket for `lifetime` milliseconds and returns its expiry (milliseconds since the epoch), or the bound
