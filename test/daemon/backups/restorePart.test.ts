@@ -39,7 +39,7 @@ describe("spec 12.5: restoring a folder in place of another one", () => {
     Effect.gen(function* () {
       const scene = yield* filesOf({ far: false, instanceFiles: "copy" })
       const world = join(scene.folder, "world")
-      const count = 300
+      const count = 40
       for (let at = 0; at < count; at++) writeFileSync(join(world, `file${at}`), "")
       const all = readdirSync(world).length
       const backup = yield* made(scene)
