@@ -634,5 +634,27 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
         assert.strictEqual(yield* textOf(api, id, "/plugins/new/maps/arena.yml"), "arena: 1\n")
       }).pipe(Effect.scoped)
     )
+
+    it.effect("a pack over a file that exists is refused, and replaces it once that is chosen", () =>
+      Effect.gen(function* () {
+        const { api, id } = yield* prepared
+        for (const name of ["packed.txt", "pack.zip"]) {
+          yield* expectStatus(api, 201, "PUT", contentOf(id, `/plugins/${name}`), { raw: "as it was" })
+        }
+        const { page } = yield* openPage(yield* browser, api, filesPage(id, "/plugins/"))
+        yield* select(page, "packed.txt")
+        yield* step(() => page.getByRole("button", { name: "Pack…" }).click())
+        const dialog = page.getByRole("dialog")
+        yield* step(() => dialog.getByLabel("Archive", { exact: true }).fill("pack.zip"))
+        yield* step(() => dialog.getByRole("button", { name: "Pack", exact: true }).click())
+        yield* step(() => dialog.getByText(/pack\.zip.*exists/).waitFor())
+        assert.strictEqual(yield* textOf(api, id, "/plugins/pack.zip"), "as it was")
+        yield* step(() => dialog.getByLabel("Replace the archive if it exists").check())
+        assert.deepStrictEqual(yield* violationsOf(page), [])
+        yield* step(() => dialog.getByRole("button", { name: "Pack", exact: true }).click())
+        yield* step(() => page.getByText("Packed: pack.zip").waitFor())
+        assert.match(yield* textOf(api, id, "/plugins/pack.zip"), /^PK.*packed\.txt/s)
+      }).pipe(Effect.scoped)
+    )
   })
 })

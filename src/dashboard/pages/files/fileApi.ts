@@ -133,9 +133,16 @@ export const tellChange = async (
   onChanged()
 }
 
-/** Packs files into an archive of the server. */
-export const packFiles = (id: string, paths: ReadonlyArray<string>, to: string): Promise<Reply<unknown>> =>
-  request("POST", filesRoute(id, "/pack"), { body: { paths, to } })
+/** Packs files into an archive of the server, which replaces an older one if `isReplacing`. */
+export const packFiles = (
+  id: string,
+  paths: ReadonlyArray<string>,
+  to: string,
+  isReplacing: boolean
+): Promise<Reply<unknown>> =>
+  request("POST", filesRoute(id, "/pack"), {
+    body: { paths, to, ...(isReplacing && { overwrite: "replace" }) }
+  })
 
 /** Changes files; some that were not changed are a failure. Many changes are an operation. */
 export const changeFiles = async (

@@ -168,8 +168,9 @@ const ARCHIVES = [".zip", ".tar.zst", ".tar.gz", ".tar"]
 
 const PackDialog = ({ names, place: { id, onChanged, path } }: Omit<TargetProps, "kind">): View => {
   const first = names.length === 1 ? names[0] : undefined
-  const { inputs, texts } = useForm({ name: `${first ?? "files"}.zip` })
+  const { inputs, set, texts } = useForm({ name: `${first ?? "files"}.zip`, replace: "" })
   const text = texts.name ?? ""
+  const isReplacing = texts.replace === "true"
   const paths = names.map((one) => pathIn(path, one))
   const isArchive = ARCHIVES.some((end) => text.endsWith(end))
   return (
@@ -177,7 +178,7 @@ const PackDialog = ({ names, place: { id, onChanged, path } }: Omit<TargetProps,
       title={`Pack ${shortOf(names)}`}
       button="Pack"
       whyNot={whyNoName(text) ?? (isArchive ? undefined : `End the name with ${ARCHIVES.join(", ")}.`)}
-      onSubmit={() => packFiles(id, paths, pathIn(path, text))}
+      onSubmit={() => packFiles(id, paths, pathIn(path, text), isReplacing)}
       onDone={(body) =>
         void tellChange(body, { fine: `Packed: ${text}`, refused: `Not packed: ${text}` }, onChanged)
       }
@@ -190,6 +191,9 @@ const PackDialog = ({ names, place: { id, onChanged, path } }: Omit<TargetProps,
           `In this folder. The name decides the format: ${ARCHIVES.join(", ")}.`
         )
       ])}
+      {checkField("Replace the archive if it exists", isReplacing, () =>
+        set("replace", isReplacing ? "" : "true")
+      )}
     </FormDialog>
   )
 }
