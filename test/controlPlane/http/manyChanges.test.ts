@@ -1,5 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { eventually } from "../../support/eventually.ts"
 import { expectStatus } from "../../support/servers.ts"
 import { Far, places, scene } from "./support/files.ts"
 import { assertError, options, service } from "./support/http.ts"
@@ -12,8 +13,16 @@ layer(Layer.provideMerge(Far.layer, service()), options)("many changes of files"
   const sender = Effect.fnUntraced(function* (place: (typeof places)[number]) {
     const { api, files, id } = yield* scene(place)
     const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
-    const send = (action: string, body: object) =>
-      api.request("POST", `${files.base}/${action}`, { body, headers })
+    const send = Effect.fnUntraced(function* (action: string, body: object) {
+      const answer = yield* api.request("POST", `${files.base}/${action}`, { body, headers })
+      if (answer.json?.state !== "running") return answer
+      const path = `/api/operations/${answer.json.id}`
+      const { json } = yield* eventually(
+        expectStatus(api, 200, "GET", path),
+        (now) => now.json.state !== "running"
+      )
+      return { ...answer, json }
+    })
     return { api, files, id, send }
   })
 
@@ -61,53 +70,47 @@ layer(Layer.provideMerge(Far.layer, service()), options)("many changes of files"
   })
 
   describe("spec 10.3: more than 1,000 entries", () => {
-    it.effect.each(places)("%s: a request with more changes begins an operation that makes them", (place) =>
-      Effect.gen(function* () {
-        const { api, files, id, send } = yield* sender(place)
-        yield* files.put("/one", "1")
-        const names = Array.from({ length: LARGE }, (_, n) => `/many/f${n}`)
-        const copied = yield* send("copy", { copies: names.map((to) => ({ from: "/one", to })) })
-        assert.strictEqual(copied.status, 202, copied.text)
-        const { created_at, finished_at, id: operation, ...rest } = copied.json
-        const progress = { done: LARGE, total: LARGE, unit: "files" }
-        assert.deepStrictEqual(rest, { kind: "files.change", server_id: id, state: "done", progress })
-        assert.isTrue(created_at <= finished_at)
-        assert.strictEqual(copied.headers.get("location"), `/api/operations/${operation}`)
-        assert.strictEqual(copied.headers.get("preference-applied"), "wait")
-        const [entry] = (yield* expectStatus(api, 200, "GET", "/api/audit?limit=1&result=ok")).json
-        assert.deepInclude(entry, { action: "file.copy", result: { status: 202 } })
-        assert.include(entry.paths, "/many/f0")
-        assert.strictEqual((yield* files.get("/many/f1049")).text, "1")
-        const set = yield* send("mode", { paths: [...names, "/none"], mode: "0600" })
-        assert.strictEqual(set.json.state, "failed")
-        assert.strictEqual(
-          set.json.reason,
-          `1 of ${LARGE + 1} changes were refused; the first: no such path: /none`
-        )
-        const [{ mode }] = (yield* files.list("/many", "&limit=1")).json
-        assert.strictEqual(mode, "0600")
-      })
-    )
-
-    it.effect.each(places)("%s: so do trees that are copied or deleted; other requests are 200", (place) =>
-      Effect.gen(function* () {
-        const { files, send } = yield* sender(place)
-        yield* files.put("/one", "1")
-        const copies = Array.from({ length: LARGE }, (_, n) => ({ from: "/one", to: `/many/f${n}` }))
-        assert.strictEqual((yield* send("copy", { copies })).json.state, "done")
-        const copy = yield* send("copy", { copies: [{ from: "/many", to: "/copy" }] })
-        const counted = { done: LARGE + 1, total: LARGE + 1, unit: "files" }
-        assert.deepInclude(copy.json, { state: "done", progress: counted })
-        const moved = yield* send("move", { moves: [{ from: "/copy/f0", to: "/f0" }] })
-        assert.deepStrictEqual([moved.status, moved.json], [200, { "/f0": { status: 200 } }])
-        const deleted = yield* send("delete", { paths: ["/f0", "/copy", "/many"] })
-        assert.strictEqual(deleted.status, 202)
-        assert.strictEqual(deleted.json.state, "done", deleted.text)
-        for (const path of ["/f0", "/copy/f1", "/many/f1"]) assertError(yield* files.get(path), 404)
-        const small = yield* send("delete", { paths: ["/one", "/none"] })
-        assert.strictEqual(small.status, 200)
-        assert.deepInclude(small.json["/none"], { code: "404" })
-      })
+    it.effect.each(places)(
+      "%s: more changes, and trees that are copied or deleted, are an operation; other requests are 200",
+      (place) =>
+        Effect.gen(function* () {
+          const { api, files, id, send } = yield* sender(place)
+          yield* files.put("/one", "1")
+          const names = Array.from({ length: LARGE }, (_, n) => `/many/f${n}`)
+          const copied = yield* send("copy", { copies: names.map((to) => ({ from: "/one", to })) })
+          assert.strictEqual(copied.status, 202, copied.text)
+          const { created_at, finished_at, id: operation, ...rest } = copied.json
+          const progress = { done: LARGE, total: LARGE, unit: "files" }
+          assert.deepStrictEqual(rest, { kind: "files.change", server_id: id, state: "done", progress })
+          assert.isTrue(created_at <= finished_at)
+          assert.strictEqual(copied.headers.get("location"), `/api/operations/${operation}`)
+          assert.strictEqual(copied.headers.get("preference-applied"), "wait")
+          const [entry] = (yield* expectStatus(api, 200, "GET", "/api/audit?limit=1&result=ok")).json
+          assert.deepInclude(entry, { action: "file.copy", result: { status: 202 } })
+          assert.include(entry.paths, "/many/f0")
+          assert.strictEqual((yield* files.get("/many/f1049")).text, "1")
+          const set = yield* send("mode", { paths: [...names, "/none"], mode: "0600" })
+          assert.strictEqual(set.json.state, "failed")
+          assert.strictEqual(
+            set.json.reason,
+            `1 of ${LARGE + 1} changes were refused; the first: no such path: /none`
+          )
+          const [{ mode }] = (yield* files.list("/many", "&limit=1")).json
+          assert.strictEqual(mode, "0600")
+          const copy = yield* send("copy", { copies: [{ from: "/many", to: "/copy" }] })
+          const counted = { done: LARGE + 1, total: LARGE + 1, unit: "files" }
+          assert.deepInclude(copy.json, { state: "done", progress: counted })
+          const moved = yield* send("move", { moves: [{ from: "/copy/f0", to: "/f0" }] })
+          assert.deepStrictEqual([moved.status, moved.json], [200, { "/f0": { status: 200 } }])
+          const deleted = yield* send("delete", { paths: ["/f0", "/copy", "/many"] })
+          assert.strictEqual(deleted.status, 202)
+          assert.strictEqual(deleted.json.state, "done", deleted.text)
+          for (const path of ["/f0", "/copy/f1", "/many/f1"]) assertError(yield* files.get(path), 404)
+          const small = yield* send("delete", { paths: ["/one", "/none"] })
+          assert.strictEqual(small.status, 200)
+          assert.deepInclude(small.json["/none"], { code: "404" })
+        }),
+      180_000
     )
   })
 })
