@@ -74,6 +74,8 @@ export const NodeBackupsHandlers = handlersOf(
         call((backups) => backups.look({ id: params.backup, ...stored }, at)),
       contents: ({ params, payload: { file, ...stored } }) =>
         call((backups) => backups.contents({ id: params.backup, ...stored }, file)),
+      definition: ({ params, payload }) =>
+        call((backups) => backups.definition({ id: params.backup, ...payload })),
       index: ({ params, payload }) => call((backups) => backups.index({ id: params.backup, ...payload })),
       compare: ({ params, query, request }) =>
         ask(({ backups }) =>

@@ -1,7 +1,8 @@
 /** `muster backups restore` and `muster servers restore`. */
 import { Effect } from "effect"
 import { Flag } from "effect/cli"
-import type { Backup, RestorePlan } from "../../contract/domain/Backup.ts"
+import type { RestorePlan } from "../../contract/api/BackupsGroup.ts"
+import type { Backup } from "../../contract/domain/Backup.ts"
 import { FilePath } from "../../contract/domain/Files.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { backupArgument, backupNamed } from "../shared/backup.ts"
@@ -19,6 +20,7 @@ const choices = {
     Flag.between(0, 100)
   ),
   merge: switchFlag("merge", "Keep the files that the backup lacks"),
+  definition: switchFlag("definition", "Also restore the definition and the overrides that the server had"),
   "no-safety": switchFlag("no-safety", "Do not back up the present files first"),
   start: switchFlag("start", "Start the server once its files are restored"),
   "dry-run": switchFlag("dry-run", "Show what would change, also while the server runs; nothing is changed"),
@@ -30,6 +32,7 @@ interface Choices extends OutputOptions {
   readonly "dry-run": boolean
   readonly path: ReadonlyArray<string>
   readonly merge: boolean
+  readonly definition: boolean
   readonly "no-safety": boolean
   readonly start: boolean
   readonly yes: boolean
@@ -54,6 +57,7 @@ const plans: Listing<RestorePlan> = {
     changed: ({ changed }) => entries(changed),
     removed: ({ removed }) => entries(removed),
     unchanged: ({ unchanged: { bytes, count } }) => `${count} (${sizeText(bytes)})`,
+    definition: ({ definition = [] }) => definition.map(({ path }) => path).join(", "),
     "needs on disk": ({ free_bytes, needed_bytes }) => ({
       text: `${sizeText(needed_bytes)} of ${sizeText(free_bytes)} that are free`,
       color: needed_bytes > free_bytes ? "red" : undefined
@@ -73,12 +77,13 @@ const replacedOf = (path: ReadonlyArray<string>, isMerged: boolean): string => {
 const restored = Effect.fnUntraced(function* (
   server: Pick<Server, "id" | "name">,
   { created_at, id, name = id, server_id }: Backup,
-  { "dry-run": isPlan, merge, "no-safety": isUnsafe, path, start, yes, ...flags }: Choices
+  { definition, "dry-run": isPlan, merge, "no-safety": isUnsafe, path, start, yes, ...flags }: Choices
 ) {
   const payload = {
     ...{ backup_id: id, safety: !isUnsafe, start },
     ...(path.length === 0 ? {} : { paths: path }),
-    ...(merge ? { mode: "merge" as const } : {})
+    ...(merge ? { mode: "merge" as const } : {}),
+    ...(definition ? { definition: "backup" as const } : {})
   }
   const call = (query: { readonly dry_run?: true }) =>
     ask((muster) => muster.backups.restore({ params: { server: server.id }, payload, query }))

@@ -7,7 +7,7 @@ import {
   BackupRequest,
   BackupState,
   DrillRequest,
-  RestorePlan,
+  RestoreComparison,
   RestoreRequest
 } from "../domain/Backup.ts"
 import {
@@ -20,6 +20,7 @@ import {
 import { Conflict, Forbidden, InvalidRequest, NotFound, RangeNotSatisfiable } from "../domain/errors.ts"
 import { Operation } from "../domain/Operation.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
+import { DefinitionChange } from "../domain/ServerDefinition.ts"
 import { bytes, errorsOfNode, ofServer, rangeHeaders, ticket } from "./FilesGroup.ts"
 import { Authorization, ReadableServers, route } from "./middleware.ts"
 import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
@@ -38,6 +39,19 @@ const page = {
 export const BulkBackup = Schema.Struct({ selector: Selector, ...BackupRequest.fields }).annotate({
   identifier: "BulkBackup"
 })
+
+/** What a restore would do (`?dry_run=true`). */
+export const RestorePlan = Schema.Struct({
+  backup_id: Schema.String,
+  ...RestoreComparison.fields,
+  /** Whether the server is not offline, so that it must be stopped first. */
+  must_stop: Schema.Boolean,
+  /** The name of the backup of the present files, which comes first. */
+  safety: Schema.optionalKey(Schema.String),
+  /** The changes of the definition, if that of the backup is restored. */
+  definition: Schema.optionalKey(Schema.Array(DefinitionChange))
+}).annotate({ identifier: "RestorePlan" })
+export type RestorePlan = typeof RestorePlan.Type
 
 /** Backups of servers (spec 12). */
 export class BackupsGroup extends HttpApiGroup.make("backups")

@@ -271,6 +271,12 @@ export const RestoreRequest = Schema.Struct({
   /** Only these files and folders; default: all. */
   paths: optionalInput(RestoredPaths),
   mode: optionalInput(RestoreMode),
+  definition: optionalInput(
+    Schema.Literals(["kept", "backup"]).annotate({
+      description:
+        "`kept`: the definition of the server stays. `backup`: it gets the definition and the overrides that it had when the backup began. Default `kept`."
+    })
+  ),
   safety: optionalInput(Schema.Boolean),
   start: optionalInput(Schema.Boolean)
 }).annotate({ identifier: "RestoreRequest" })
@@ -298,23 +304,14 @@ export const RestoreComparison = Schema.Struct({
 })
 export type RestoreComparison = typeof RestoreComparison.Type
 
-/** What a restore would do (`?dry_run=true`). */
-export const RestorePlan = Schema.Struct({
-  backup_id: Schema.String,
-  ...RestoreComparison.fields,
-  /** Whether the server is not offline, so that it must be stopped first. */
-  must_stop: Schema.Boolean,
-  /** The name of the backup of the present files, which comes first. */
-  safety: Schema.optionalKey(Schema.String)
-}).annotate({ identifier: "RestorePlan" })
-export type RestorePlan = typeof RestorePlan.Type
-
 /** What the operation `backup.restore` does on the leader (spec 12.5). */
 export const RestoreWork = Schema.Struct({
   backup_id: Schema.String,
   /** The creation of the backup of the present files, which comes first. */
   safety: Schema.NullOr(CreateTask),
   part: Schema.optionalKey(RestoredPart),
+  /** Whether the server gets the definition of the backup before its files. */
+  defines: Schema.optionalKey(Schema.Literal(true)),
   start: Schema.Boolean
 })
 export type RestoreWork = typeof RestoreWork.Type

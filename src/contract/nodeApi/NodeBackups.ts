@@ -14,6 +14,8 @@ import { TargetAccess, TargetTest } from "../domain/BackupTarget.ts"
 import { FilePath } from "../domain/Files.ts"
 import { OperationId } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
+import { ServerSpec } from "../domain/NodeMessages.ts"
+import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { FileError } from "./NodeFiles.ts"
 import { DaemonAuthorization, refusals } from "./NodeFilesApi.ts"
 
@@ -101,6 +103,8 @@ export interface NodeBackups {
     backup: StoredBackup,
     file: ContentsOfBackup
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
+  /** Returns the definition of the server of a backup. @error FileRefused 404 the node does not have the backup */
+  definition(backup: StoredBackup): Effect.Effect<ServerDefinition, FileError>
   /** Streams the entries of a backup as they are stored. @error FileRefused 404 the node does not have the backup */
   index(backup: StoredBackup): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
   /** Compares the files of a server with the entries of a backup, and changes nothing (spec 12.5). */
@@ -174,6 +178,12 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
       success: bytes,
       error: refusals
     }).annotateMerge(route("Bytes of a file of a backup", { transfers: true })),
+    HttpApiEndpoint.post("definition", "/backups/:backup/definition", {
+      params: backup,
+      payload: Schema.Struct(stored),
+      success: ServerSpec.fields.definition,
+      error: refusals
+    }).annotateMerge(route("The definition of the server of a backup", { longestWait: 120 })),
     HttpApiEndpoint.post("index", "/backups/:backup/index", {
       params: backup,
       payload: Schema.Struct(stored),

@@ -1,17 +1,15 @@
 /** Restores of backups over the files of servers (spec 12.5); `restoreRunner` does the work of their operations. */
 import { Context, Effect, Layer } from "effect"
+import type { RestorePlan } from "../../contract/api/BackupsGroup.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
-import type {
-  BackupRecord,
-  RestoredPart,
-  RestorePlan,
-  RestoreRequest,
-  RestoreWork
-} from "../../contract/domain/Backup.ts"
+import type { BackupRecord, RestoredPart, RestoreRequest, RestoreWork } from "../../contract/domain/Backup.ts"
+import { Conflict } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { makeNodeAccess, unasked } from "../files/nodeAccess.ts"
+import { checkRightFor } from "../http/rights.ts"
 import { Operations } from "../operations/Operations.ts"
+import { ServerManager } from "../servers/ServerManager.ts"
 import { notOffline, wrongStatus } from "../servers/state/conflicts.ts"
 import { makeNodeCalls } from "../servers/state/nodeCalls.ts"
 import { Backups, makeNewBackup } from "./Backups.ts"
@@ -34,6 +32,25 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
     const operations = yield* Operations
     const { recordOf, refuseMoving } = yield* makeNodeCalls
     const { ask } = yield* makeNodeAccess
+    const servers = yield* ServerManager
+
+    /** Checks that the caller may restore the definition of a backup, if it asks for it, and returns the changes. */
+    const checkDefinition = Effect.fnUntraced(function* (
+      server: ServerRecord,
+      backup: BackupRecord,
+      { definition }: RestoreRequest
+    ) {
+      if (definition !== "backup") return undefined
+      yield* checkRightFor("definition", "change")
+      if (backup.server_id !== server.id) {
+        return yield* new Conflict({
+          detail: `the backup is of another server: ${backup.server_id}`,
+          hint: "Leave definition out, or create a server of the backup: POST /api/servers with from_backup."
+        })
+      }
+      const given = yield* backups.readOn(backup, (node, stored) => node.definition(stored))
+      return yield* servers.checkGiven(server, { definition: given, overrides: backup.overrides })
+    })
 
     /** Has the node of a server compare its files with the entries of a backup. */
     const compared = Effect.fnUntraced(function* (
@@ -68,8 +85,10 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
         const backup = yield* backups.finished(request.backup_id)
         yield* refuseMoving(id)
         if (server.install.phase !== "ready") return yield* wrongStatus(server)
+        const definition = yield* checkDefinition(server, backup, request)
         const plan: RestorePlan = {
           backup_id: backup.id,
+          ...(definition === undefined ? {} : { definition }),
           ...(yield* compared(server, backup, partOf(request))),
           must_stop: server.status !== "offline",
           ...(request.safety === false ? {} : { safety: safetyName(backup) })
@@ -90,6 +109,7 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
         yield* refuseMoving(id)
         if (server.status !== "offline") return yield* notOffline(server)
         if (server.install.phase !== "ready") return yield* wrongStatus(server)
+        const definition = yield* checkDefinition(server, backup, request)
         const kept = safety
           ? yield* newBackup(server, {
               name: safetyName(backup),
@@ -103,6 +123,7 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
           // The restore also replaces files that the blueprint leaves out of backups.
           safety: kept === undefined ? null : { ...kept.task, exclude: [] },
           start,
+          ...(definition === undefined ? {} : { defines: true }),
           ...(part === undefined ? {} : { part })
         }
         return yield* operations.begin("backup.restore", server, work, {

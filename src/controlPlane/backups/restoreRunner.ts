@@ -67,7 +67,29 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   const repo = yield* BackupRepo
   const store = yield* Store
   const targets = yield* BackupTargets
+  const servers = yield* ServerManager
   const start = yield* makeStart
+
+  /** Gives the server the definition of the backup; the leader tries again until the node has it. */
+  const define = Effect.fnUntraced(function* (
+    backup: BackupRecord,
+    { id }: ServerRecord,
+    target: TargetAccess
+  ): Effect.fn.Return<void, RunnerError> {
+    const node = yield* daemons.of(targets.nodeFor(backup, target))
+    const stored = { id: backup.id, target, archive: archiveOf(backup) }
+    const definition = yield* asked(node.backups.definition(stored))
+    yield* Effect.catch(
+      servers.give(id, { definition, overrides: backup.overrides }),
+      (error): Effect.Effect<never, RunnerError> =>
+        error._tag === "Unavailable"
+          ? Effect.fail(error)
+          : Effect.fail(new OperationFailed({ reason: error.detail }))
+    )
+    const now = index.get(id)
+    if (now?.redefinition?.used !== undefined || now?.install.phase === "installing")
+      return yield* new Unavailable({ detail: "the server gets the definition of the backup" })
+  })
 
   /** A server that was made for a backup is installed before; the leader tries again until then. */
   const awaitInstalled = Effect.fnUntraced(function* ({ id }: ServerRecord) {
@@ -149,6 +171,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
       const restored = Effect.gen(function* () {
         if (work.safety !== null)
           yield* create.run({ operation_id: operation.id, task: work.safety }, server, report)
+        if (work.defines === true) yield* define(backup, server, request.target)
         yield* restore(backup, server, request, report)
       })
       if (!work.start) return yield* restored

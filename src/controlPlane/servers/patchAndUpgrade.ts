@@ -33,6 +33,8 @@ export interface RequestedChange extends ServerPatch {
   readonly overrides?: OverridesChange
 }
 
+export type GivenDefinition = Required<Pick<NewDefinition, "definition" | "overrides">>
+
 export interface UpgradeRequest {
   readonly dry_run: boolean
   readonly blueprint_id?: string
@@ -131,13 +133,15 @@ const makeRedefine = Effect.gen(function* () {
       )
     )
 
+  /** @param isOwn whether an operation asks that has the server for itself */
   const redefine = Effect.fnUntraced(function* <E>(
     id: ServerId,
-    by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>
+    by: (record: ServerRecord) => Effect.Effect<NewDefinition, E>,
+    isOwn = false
   ) {
     const record = yield* recordOf(id)
     yield* refuseMoving(id)
-    yield* refuseBusy(id)
+    if (!isOwn) yield* refuseBusy(id)
     const { definition } = yield* by(record)
     if (!isDeepStrictEqual(definition, record.definition)) yield* checkNode(record)
     const { before, record: after } = yield* lifecycle.redefine(id, by)
@@ -277,7 +281,23 @@ export const makeRedefining = Effect.gen(function* () {
     return upgrade
   })
 
+  /** Checks that the caller may give a server a definition of its own past, and returns the changes. */
+  const checkGiven = Effect.fnUntraced(function* (
+    before: ServerRecord,
+    { definition: next, overrides: given }: GivenDefinition
+  ) {
+    const check = yield* makeCallerChecks
+    yield* check.limits(before, next)
+    yield* checkOverrides({ right: "change", blueprint_id: next.blueprint_id, given, next, before })
+    yield* check.save(before, next)
+    return changesBetween(before.definition, next)
+  })
+
   return {
+    checkGiven,
+    /** Gives a server a definition that {@link checkGiven} has admitted, for an operation that has it for itself. */
+    give: (id: ServerId, given: GivenDefinition) =>
+      locks.withLock(id)(redefine(id, () => Effect.succeed(given), true)),
     /**
      * Changes name, labels, expiry and overrides of a server (spec 3.12).
      * @error Conflict       the server is being deleted; with overrides also: it migrates, or its blueprint is gone

@@ -278,6 +278,9 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     contents: Effect.fn("NodeBackups.contents")(function* (backup, file) {
       return yield* contents(yield* targets(backup.target), backup, file)
     }),
+    definition: Effect.fn("NodeBackups.definition")(function* ({ archive, id, target }) {
+      return (yield* manifestOf(yield* targets(target), id, archive)).spec.definition
+    }),
     index: Effect.fn("NodeBackups.index")(function* (backup) {
       return yield* index(yield* targets(backup.target), backup)
     }),

@@ -1,8 +1,9 @@
 /** The bodies that the dashboard reads, unchecked: the service that sent the page also answers. */
+export type { RestorePlan } from "../../contract/api/BackupsGroup.ts"
 export type { CreationPlan } from "../../contract/api/ServersGroup.ts"
 export type { SftpLogin } from "../../contract/api/SftpGroup.ts"
 export type { AuditEntry } from "../../contract/domain/AuditEntry.ts"
-export type { Backup, BackupEntry, RestorePlan } from "../../contract/domain/Backup.ts"
+export type { Backup, BackupEntry } from "../../contract/domain/Backup.ts"
 export type {
   BackupTargetView as BackupTarget,
   TestedBackupTarget as TestedTarget

@@ -112,6 +112,52 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         })
     )
 
+    it.effect.each(places)("%s: definition: backup gives the server back the definition it had", (place) =>
+      Effect.gen(function* () {
+        const { api, files, id: server } = yield* scene(place)
+        const change = Effect.fnUntraced(function* (overrides: object) {
+          yield* expectStatus(api, 200, "PATCH", `/api/servers/${server}`, { body: { overrides } })
+          yield* becomes(api, server, "offline")
+        })
+        const shown = Effect.map(
+          expectStatus(api, 200, "GET", `/api/servers/${server}?include=limits,definition`),
+          ({ json: { definition, limits } }) => ({ definition, memory: limits.memory_limit })
+        )
+        yield* change({ limits: { memory_limit: 77 } })
+        const before = yield* shown
+        yield* files.put("/world/level.dat", "old")
+        const backup_id = yield* backedUp(api, server, { name: "old" })
+        yield* change({ limits: { memory_limit: 88 }, version: "9.9" })
+        yield* files.put("/world/level.dat", "new")
+        const path = `/api/servers/${server}/restore`
+        const body = { backup_id, definition: "backup" }
+        const keeper = yield* keyed("Operator", { allow: ["restore"] })
+        assertError(yield* keeper.request("POST", path, { body }), 403)
+        const other = yield* scene(place)
+        assertError(
+          yield* api.request("POST", `/api/servers/${other.id}/restore`, { body }),
+          409,
+          `the backup is of another server: ${server}`
+        )
+        const plan = yield* expectStatus(api, 200, "POST", `${path}?dry_run=true`, { body })
+        assert.includeMembers(
+          plan.json.definition.map(({ path }: { readonly path: string }) => path),
+          ["limits.memory_limit", "version"]
+        )
+        const operation = yield* restored(api, server, body)
+        assert.strictEqual(operation.state, "done", operation.reason)
+        assert.deepStrictEqual(yield* shown, before)
+        assert.strictEqual((yield* files.get("/world/level.dat")).text, "old")
+        const safety = (yield* backupsOf(api, server))[0].id
+        assert.strictEqual(
+          (yield* restored(api, server, { backup_id: safety, definition: "backup" })).state,
+          "done"
+        )
+        assert.strictEqual((yield* shown).memory, 88)
+        assert.strictEqual((yield* files.get("/world/level.dat")).text, "new")
+      })
+    )
+
     it.effect(
       "a restore that fails before the start leaves a server that starts, and the operation says so",
       () =>

@@ -191,6 +191,11 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
         ),
         received
       ),
+    definition: ({ id: backup, ...payload }) =>
+      ask(true, ({ nodeBackups }) => nodeBackups.definition({ params: { backup }, payload }), {
+        largest: LARGEST_LIST,
+        deadline: LOOK
+      }),
     index: ({ id: backup, ...payload }) =>
       Effect.map(
         ask(true, ({ nodeBackups }) => nodeBackups.index({ params: { backup }, payload })),

@@ -132,6 +132,9 @@ const Plan = ({ plan }: { readonly plan: RestorePlan }): View => {
           </details>
         )
       )}
+      {plan.definition !== undefined && (
+        <p>{`Settings that change: ${plan.definition.map(({ path }) => path).join(", ") || "none"}`}</p>
+      )}
       <p class={needed_bytes > free_bytes ? "problem" : "muted"}>
         {`It needs ${bytes(needed_bytes)} of the ${bytes(free_bytes)} that are free. ${count(plan.unchanged.count)} files and folders stay as they are.`}
       </p>
@@ -149,6 +152,7 @@ const RestoreDialog = (props: {
   const [isUp] = useState(!isOffline(server))
   const [isSafe, setSafe] = useState(true)
   const [isStarted, setStarted] = useState(isUp)
+  const [isDefined, setDefined] = useState(false)
   const { inputs, texts } = useForm({ what: "all", mode: "replace" })
   const isPart = texts.what === "some"
   const isMerged = texts.mode === "merge"
@@ -157,7 +161,8 @@ const RestoreDialog = (props: {
   const body = {
     ...{ backup_id: backup.id, safety: isSafe, start: isStarted },
     ...(isPart && { paths: named }),
-    ...(isMerged && { mode: "merge" })
+    ...(isMerged && { mode: "merge" }),
+    ...(isDefined && { definition: "backup" })
   }
   const lack = isPart ? refusalOf(named) : undefined
   const plan = useReply<RestorePlan>(
@@ -167,7 +172,7 @@ const RestoreDialog = (props: {
             ...{ body, signal, timeout: PLAN_SECONDS * 1000 }
           })
       : undefined,
-    [isPart, isMerged, named.join("\n")],
+    [isPart, isMerged, isDefined, named.join("\n")],
     { settle: 400, isOther: true }
   )
   const restored = isPart ? "the chosen files and folders" : "the files"
@@ -182,7 +187,7 @@ const RestoreDialog = (props: {
       <p>
         {`The server gets ${restored} as they were `}
         <strong>{ago(backup.created_at, Date.now())}</strong>
-        {`, ${dateTime(backup.created_at)}. What players and plugins have written ${isPart ? "there " : ""}since is replaced. ${isPart ? "All other files" : "Settings, ports and name"} stay.`}
+        {`, ${dateTime(backup.created_at)}. What players and plugins have written ${isPart ? "there " : ""}since is replaced. ${isPart ? "All other files" : isDefined ? "Ports and name" : "Settings, ports and name"} stay.`}
       </p>
       {inputs(isPart ? [what, mode, paths] : [what, mode])}
       {lack === undefined && (
@@ -193,6 +198,9 @@ const RestoreDialog = (props: {
         </section>
       )}
       {isUp && <p class="note">The server is up. It stops first, and its players are disconnected.</p>}
+      {backup.server_id === server.id &&
+        whyNot("change") === undefined &&
+        checkField("Also restore its settings of that time", isDefined, () => setDefined(!isDefined))}
       {checkField("Back up the present files first, for 7 days", isSafe, () => setSafe(!isSafe))}
       {checkField("Start the server afterwards", isStarted, () => setStarted(!isStarted))}
       {!isSafe && (

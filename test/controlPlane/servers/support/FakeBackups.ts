@@ -243,6 +243,7 @@ export class FakeBackups {
       ),
     look: () => Effect.fail(notRead),
     contents: () => Effect.fail(notRead),
+    definition: () => Effect.fail(notRead),
     index: () => Effect.fail(notRead),
     compare: () => Effect.fail(notRead),
     test: () => Effect.succeed({ ok: true })
