@@ -7,7 +7,7 @@ import { root, textOf } from "../support/docs.ts"
 const budgets: Record<string, number> = {
   src: 71,
   "src/app": 2171,
-  "src/cli": 9873,
+  "src/cli": 9875,
   "src/client": 1970,
   "src/contract": 10068,
   "src/controlPlane/audit": 219,
@@ -42,7 +42,7 @@ const budgets: Record<string, number> = {
   "src/daemon/runtime": 4957,
   "src/daemon/state": 477,
   "src/daemon/uplink": 779,
-  "src/dashboard": 11364,
+  "src/dashboard": 11365,
   "src/shared": 2230
 }
 

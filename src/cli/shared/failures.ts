@@ -149,6 +149,8 @@ const commands: Readonly<Record<string, string>> = {
   "GET /api/schedules": "muster schedules list",
   "GET /api/schedules/:schedule/runs": "muster schedules runs <schedule>",
   "GET /api/servers": "muster servers list",
+  "POST /api/servers": "muster servers create",
+  "POST /api/servers with from_backup": "muster servers create --from-backup <backup>",
   "PATCH /api/servers/:server": "muster servers patch <server>",
   "GET /api/servers/:server/files": "muster files ls <server>",
   "GET /api/servers/:server/files/archive": "muster files get <server>:<path> -r",

@@ -14,6 +14,7 @@ const actions: Readonly<Record<string, string>> = {
   "GET /api/schedules": "the page Schedules",
   "GET /api/schedules/:schedule/runs": "Show the runs, on the page Schedules",
   "GET /api/servers": "the list of servers",
+  "POST /api/servers with from_backup": "New server from this backup, in the menu of the backup",
   "PATCH /api/servers/:server": "the tab Changes",
   "GET /api/servers/:server/files": "the tab Files",
   "GET /api/servers/:server/files/archive": "Download, in the list of its folder",
