@@ -39,7 +39,7 @@ import {
 const CHUNK = 1024 * 1024
 
 /** Names are bytes, because those of a server need not be UTF-8. */
-type Path = string | Buffer
+export type Path = string | Buffer
 
 const sameBytes = Effect.fnUntraced(function* (one: Path, other: Path) {
   const [a, b] = [yield* openFile(one, "r"), yield* openFile(other, "r")]
@@ -62,10 +62,10 @@ export const isSame = Effect.fnUntraced(function* (own: Path, stats: Stats, base
   if (base === undefined || there === undefined) return false
   if (stats.isSymbolicLink() && there.isSymbolicLink()) {
     const [to, from] = yield* Effect.all([
-      io(`read ${own}`, () => fs.readlink(own)),
-      io(`read ${base}`, () => fs.readlink(base))
+      io(`read ${own}`, () => fs.readlink(own, "buffer")),
+      io(`read ${base}`, () => fs.readlink(base, "buffer"))
     ])
-    return to === from
+    return to.equals(from)
   }
   return stats.isFile() && there.isFile() && stats.size === there.size && (yield* sameBytes(own, base))
 })

@@ -14,7 +14,7 @@ import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../archives/unp
 import { entryPath, forEachEntry, type IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { isFolder, isSame } from "./changeBase.ts"
+import { isFolder, isSame, type Path } from "./changeBase.ts"
 import { treeSize } from "./copyTree.ts"
 import { diskLimit } from "./diskLimits.ts"
 import { InstallFailed, installFailed } from "./InstallFailed.ts"
@@ -59,16 +59,19 @@ const copyFolder = (from: string, to: string) =>
     if (cp.code !== 0) return yield* toolError("the files cannot be written", cp.stderr)
   }).pipe(Effect.scoped)
 
+/** Paths are compared with one character for each byte, because names need not be UTF-8. */
+const latin = (path: string) => Buffer.from(path).toString("latin1")
+
 /** Replaces `to`, which is `path` in the instance, by `from`, except for shared parts. */
-const mergeInto = (from: string, to: string, path: string, at: Replacement): Effect.Effect<void, IoError> =>
+const mergeInto = (from: Path, to: Path, path: string, at: Replacement): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
-    const within = (name: Buffer) => (path === "" ? name.toString() : `${path}/${name}`)
+    const within = (name: Buffer) => `${path === "" ? "" : `${path}/`}${name.toString("latin1")}`
     const leads = (name: Buffer) =>
       [...at.shared, ...at.own].some((one) => one.startsWith(`${within(name)}/`))
     // Read before any entry is moved.
-    const { gid, mode, mtimeMs, uid } = yield* io(from, () => fs.lstat(from))
+    const { gid, mode, mtimeMs, uid } = yield* io(`${from}`, () => fs.lstat(from))
     /** Entries that stay and are filled, because of a mount on or in them. */
-    const stays = new Set<string>()
+    const stays = new Map<string, Buffer>()
     yield* forEachEntry(
       to,
       Effect.fnUntraced(function* ({ name }) {
@@ -76,10 +79,11 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
         const [arriving, there] = [entryPath(from, name), entryPath(to, name)]
         const stats = yield* io(`stat ${name}`, () => fs.lstat(there))
         const isKept = at.keepsSame && (stats.isDirectory() ? yield* isFolder(arriving) : false)
-        if (stats.isDirectory() && (isKept || leads(name) || stats.dev !== at.device)) stays.add(within(name))
+        if (stats.isDirectory() && (isKept || leads(name) || stats.dev !== at.device))
+          stays.set(within(name), there)
         else if (at.keepsSame && (yield* isInPlace(arriving, there, stats)))
           yield* io(`remove ${name}`, () => fs.unlink(arriving))
-        else yield* io(`remove ${name}`, () => fs.rm(entryPath(to, name), { recursive: true, force: true }))
+        else yield* io(`remove ${name}`, () => fs.rm(there, { recursive: true, force: true }))
       })
     )
     yield* forEachEntry(
@@ -87,34 +91,32 @@ const mergeInto = (from: string, to: string, path: string, at: Replacement): Eff
       Effect.fnUntraced(function* (entry) {
         const { name } = entry
         if (at.shared.includes(within(name))) return
-        if (stays.has(within(name))) {
-          stays.delete(within(name))
-          if (entry.isDirectory())
-            yield* mergeFolder(join(from, String(name)), join(to, String(name)), within(name), at)
-        } else yield* io(`rename ${name}`, () => fs.rename(entryPath(from, name), entryPath(to, name)))
+        const [arriving, there] = [entryPath(from, name), entryPath(to, name)]
+        if (stays.delete(within(name))) {
+          if (entry.isDirectory()) yield* mergeFolder(arriving, there, within(name), at)
+        } else yield* io(`rename ${name}`, () => fs.rename(arriving, there))
       })
     )
     // Removes their contents that the server no longer has, as far as they are its own.
-    for (const left of stays)
-      yield* emptyFolder(join(to, left.slice(path === "" ? 0 : path.length + 1)), left, at)
+    for (const [left, folder] of stays) yield* emptyFolder(folder, left, at)
     if (process.geteuid?.() === 0) yield* io(`set the owner of ${to}`, () => fs.chown(to, uid, gid))
     yield* io(`set permissions of ${to}`, () => fs.chmod(to, mode & 0o7777))
     yield* io(`set the time of ${to}`, () => fs.utimes(to, mtimeMs / 1000, mtimeMs / 1000))
   })
 
-const emptyFolder = (folder: string, path: string, at: Replacement) =>
+const emptyFolder = (folder: Path, path: string, at: Replacement) =>
   forEachEntry(folder, ({ name }) => {
-    const inside = `${path}/${name}`
+    const inside = `${path}/${name.toString("latin1")}`
     if (at.shared.some((one) => one === inside || one.startsWith(`${inside}/`))) return Effect.void
     return io(`remove ${name}`, () => fs.rm(entryPath(folder, name), { recursive: true, force: true }))
   })
 
-/** Fills a folder that stays; one on another file system is filled by copying. */
-const mergeFolder = Effect.fnUntraced(function* (from: string, to: string, path: string, at: Replacement) {
+/** Fills a folder that stays; one on another file system, whose path is in the plan, is filled by copying. */
+const mergeFolder = Effect.fnUntraced(function* (from: Path, to: Path, path: string, at: Replacement) {
   const { dev } = yield* io(`stat ${to}`, () => fs.lstat(to))
   if (dev === at.device) return yield* mergeInto(from, to, path, at)
   yield* emptyFolder(to, path, at)
-  yield* copyFolder(from, to)
+  yield* copyFolder(String(from), String(to))
 })
 
 /** Replaces the files of a newly made instance by an archive's files, and flushes them to disk. */
@@ -131,7 +133,8 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
   yield* Effect.gen(function* () {
     yield* unpackFiles(archive, aside, options)
     const { dev } = yield* io(`stat ${files}`, () => fs.lstat(files))
-    yield* mergeInto(aside, files, "", { ...paths, aside: name, device: dev, keepsSame })
+    const at = { shared: paths.shared.map(latin), own: paths.own.map(latin), aside: name, device: dev }
+    yield* mergeInto(aside, files, "", { ...at, keepsSame })
     const { atimeMs, mtimeMs } = yield* io(`stat ${files}`, () => fs.lstat(files))
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))

@@ -144,4 +144,33 @@ describe("migration: files of an arriving server", () => {
       assert.strictEqual(yield* refused((bytes) => bytes, { limit: 5000 }), "IoError")
     })
   )
+
+  it.live("folders and links in place are told apart by the bytes of their names", () =>
+    Effect.gen(function* () {
+      const { source, target } = yield* trees
+      const at = (root: string, name: string) => Buffer.from(`${root}/${name}`, "latin1")
+      for (const [root, links] of [
+        [source, "\xff"],
+        [target, "\xfe"]
+      ] as const) {
+        for (const name of ["\xff", "\xfe"]) {
+          fs.mkdirSync(at(root, name))
+          fs.writeFileSync(at(root, `${name}/of`), name)
+        }
+        fs.symlinkSync(Buffer.from(links, "latin1"), join(root, "link"))
+      }
+      fs.writeFileSync(at(target, "\xff/gone"), "gone")
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const archive = yield* packFiles(source, { shared: [], own: [] })
+          yield* receiveFiles(target, { shared: [], own: [] }, archive, { keepsSame: true })
+        })
+      )
+      for (const name of ["\xff", "\xfe"]) {
+        assert.deepStrictEqual(fs.readdirSync(at(target, name)), ["of"])
+        assert.strictEqual(fs.readFileSync(at(target, `${name}/of`), "utf8"), name)
+      }
+      assert.strictEqual(fs.readlinkSync(join(target, "link"), "buffer").toString("latin1"), "\xff")
+    })
+  )
 })
