@@ -66,6 +66,6 @@ export const toFileError =
     return new DaemonRefused({
       status: 500,
       detail: error.message,
-      hint: "Look at the files of the server on its node."
+      hint: error.next ?? "Look at the files of the server on its node."
     })
   }

@@ -71,7 +71,7 @@ const encoded = (base: StoredBase) => JSON.stringify(base)
 export const checkBase = Effect.fnUntraced(function* (target: BackupTarget, { digest }: StoredBase) {
   if (yield* target.has(manifestKey(baseId(digest)))) return
   return yield* new IoError({
-    code: "ENOENT",
+    code: "EBASE",
     message: "the base of the backup was removed from the target meanwhile",
     next: "Make the backup again."
   })

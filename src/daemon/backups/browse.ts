@@ -76,7 +76,7 @@ export const lookInto = Effect.fnUntraced(function* (
 })
 
 /** Reads the first bytes of a stream: a failure before them is one of the effect. */
-const begun = Effect.fnUntraced(function* (bytes: Bytes) {
+export const begun = Effect.fnUntraced(function* (bytes: Bytes) {
   const pull = yield* Stream.toPull(bytes)
   const first = yield* Effect.catchIf(Effect.asSome(pull), Cause.isDone, () => Effect.succeedNone)
   return Option.match(first, {
@@ -99,7 +99,12 @@ export const contentsOf = (
   const bytes = Stream.suspend(() => {
     const hash = createHash("sha256")
     let read = 0
-    const tar = decompressed("tar.zst", seekParts(target, parts, frame.stored))
+    // The first part is not compared with its digest.
+    const tar = Stream.mapError(decompressed("tar.zst", seekParts(target, parts, frame.stored)), (error) =>
+      error._tag === "IoError"
+        ? error
+        : differs(`the archive of backup ${manifest.id}`, "it cannot be unpacked")
+    )
     const whole = Stream.tap(until(tar, at - frame.at, at - frame.at + size), (chunk) =>
       Effect.sync(() => {
         read += chunk.length

@@ -5,7 +5,7 @@ import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, toFileError } from "../access/refused.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { zstdOf } from "../packed/mergedTar.ts"
-import { contentsOf, lookInto } from "./browse.ts"
+import { begun, contentsOf, lookInto } from "./browse.ts"
 import { explained } from "./create.ts"
 import { linesIn, readManifest, tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
@@ -76,13 +76,13 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
       range: { readonly start: number; readonly end: number } | undefined
     ) {
       const manifest = yield* manifestOf(target, id, archive)
-      if (manifest.kind === "written")
-        return Stream.mapError(zstdOf(tarOf(target, manifest)), toFileError("/"))
       const bytes =
-        range === undefined
-          ? readArchive(target, manifest, archive.sha256)
-          : readParts(target, manifest.parts, range.start, range.end + 1)
-      return Stream.mapError(bytes, toFileError("/"))
+        manifest.kind === "written"
+          ? zstdOf(tarOf(target, manifest))
+          : range === undefined
+            ? readArchive(target, manifest, archive.sha256)
+            : readParts(target, manifest.parts, range.start, range.end + 1)
+      return Stream.mapError(yield* explained(begun(bytes)), toFileError("/"))
     }),
     index: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup) {
       const manifest = yield* manifestOf(target, id, archive)

@@ -3,7 +3,11 @@ import { Effect, Stream } from "effect"
 import { IoError } from "../disk/fsio.ts"
 
 export const differs = (key: string, why: string) =>
-  new IoError({ code: "DAMAGED", message: `${key} is damaged: ${why}` })
+  new IoError({
+    code: "DAMAGED",
+    message: `${key} is damaged: ${why}`,
+    next: "Verify the backup, which names a damaged part, and use another backup."
+  })
 
 /** Passes on a stream, and runs a check at its end. The last bytes wait for it: nobody takes a damaged stream for a whole one. */
 export const endChecked = <E, E2>(

@@ -237,6 +237,13 @@ for (const [name, place] of Object.entries(places)) {
         const restored = yield* worked(scene, restoreOf(backup_id, figures))
         assert.strictEqual(restored.state, "failed")
         assert.strictEqual(readFileSync(join(folder, "own.txt"), "utf8"), "own")
+        const opened = scene.backups.archive(storedOf(backup_id, figures))
+        const refused = yield* Effect.flip(Effect.scoped(opened))
+        assert.propertyVal(
+          refused,
+          "hint",
+          "Verify the backup, which names a damaged part, and use another backup."
+        )
         rmSync(part)
         const again = yield* written(scene)
         const { to } = yield* downloaded(scene, again.backup_id, again.figures)
