@@ -113,6 +113,8 @@ layer(service(), options)("muster backups", (it) => {
           const plan = yield* done(...from, "--dry-run")
           assert.match(plan, /changed: +1 \(5 B\): \/world\/level\.dat/)
           assert.match(plan, /backed up first: +before old/)
+          assert.notMatch(plan, /definition:/)
+          assert.match(yield* done(...from, "--dry-run", "--definition"), /definition: +none/)
           assert.strictEqual((yield* files.get("/world/level.dat")).text, "new")
           assert.match(yield* done(...from, "--yes"), /^backup\.restore is done/)
           assert.strictEqual((yield* files.get("/world/level.dat")).text, "level")
@@ -290,7 +292,11 @@ const damagedService = (bytes: Buffer, announced: number) =>
 describe("spec 12.3: a download that is not the backup", () => {
   it.live.each([
     ["other bytes", 5, "the SHA-256 of the download is "],
-    ["a broken connection", 50, "cannot be reached"]
+    [
+      "a broken connection",
+      50,
+      "If the service runs, `muster backups verify 5hq1r0p9v2m8d4kx` names a damaged part"
+    ]
   ] as const)(
     "%s: the command fails, the earlier file stays, and no part of the download",
     ([, announced, why]) =>

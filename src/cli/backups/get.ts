@@ -25,6 +25,17 @@ const otherBytes = ({ id, sha256 }: Backup, digest: string) =>
     message: `the SHA-256 of the download is ${digest}, and the backup has ${sha256}: download it again. If it differs again, \`muster backups verify ${id}\` names the damaged part.`
   })
 
+/** A damaged part breaks the connection, too. */
+const orDamaged =
+  ({ id }: Backup) =>
+  (error: CommandError) =>
+    error.status === "unreachable"
+      ? new CommandError({
+          status: error.status,
+          message: `${error.message}. If the service runs, \`muster backups verify ${id}\` names a damaged part`
+        })
+      : error
+
 /** Passes on bytes of a backup. @error CommandError their digest is not the one of the backup (failed) */
 const checked = <E, R>(backup: Backup, bytes: Stream.Stream<Uint8Array, E, R>) =>
   Stream.suspend(() => {
@@ -85,7 +96,10 @@ export const get = command("get", {
         muster.downloadBackup(backup.id, { ...options, ...(path === undefined ? {} : { path }) })
     }
     if (local === "-") {
-      const bytes = askStream((muster) => source.read(muster, {}))
+      const bytes = Stream.mapError(
+        askStream((muster) => source.read(muster, {})),
+        orDamaged(backup)
+      )
       return yield* Stream.run(path === undefined ? checked(backup, bytes) : bytes, toStandardOutput)
     }
     const { folder, name } = yield* localTarget(
@@ -104,7 +118,9 @@ export const get = command("get", {
         const note = path === undefined && (backup.stored_bytes ?? 0) < LARGE ? undefined : noted
         const file = within(folder, partName(name, noted.key))
         const check = path === undefined ? { check: checkFile(backup) } : {}
-        yield* getFile(source, target, { file, mode: 0o600, note, ...check }, progress)
+        yield* getFile(source, target, { file, mode: 0o600, note, ...check }, progress).pipe(
+          Effect.catchTag("CommandError", (error) => Effect.fail(orDamaged(backup)(error)))
+        )
       })
     )
     yield* Console.log(

@@ -57,7 +57,8 @@ const plans: Listing<RestorePlan> = {
     changed: ({ changed }) => entries(changed),
     removed: ({ removed }) => entries(removed),
     unchanged: ({ unchanged: { bytes, count } }) => `${count} (${sizeText(bytes)})`,
-    definition: ({ definition = [] }) => definition.map(({ path }) => path).join(", "),
+    definition: ({ definition }) =>
+      definition === undefined ? "" : definition.map(({ path }) => path).join(", ") || "none",
     "needs on disk": ({ free_bytes, needed_bytes }) => ({
       text: `${sizeText(needed_bytes)} of ${sizeText(free_bytes)} that are free`,
       color: needed_bytes > free_bytes ? "red" : undefined
