@@ -52,10 +52,17 @@ const { dev } = fs.fstatSync(fd)
 
 type Failure = IoError | FileRefused
 
+const exitIfEnded = () => {
+  if (Atomics.load(isEnded, 0) === 1) process.exit()
+}
+
 /** An entry that was replaced or removed meanwhile counts as none. */
 const unlessGone = <A>(path: string, use: () => A): Effect.Effect<A | undefined, IoError> =>
   Effect.catchIf(
-    ioSync(path, use),
+    ioSync(path, () => {
+      exitIfEnded()
+      return use()
+    }),
     ({ code }) => code === "ENOENT" || code === "ENOTDIR" || code === "ELOOP" || code === "ENXIO",
     () => Effect.succeed(undefined)
   )
@@ -115,7 +122,7 @@ const leave = Effect.fnUntraced(function* ({ fd: folder, isRestored, names, path
 const digestOf = (file: number) => {
   const hash = createHash("sha256")
   for (;;) {
-    if (Atomics.load(isEnded, 0) === 1) process.exit()
+    exitIfEnded()
     const read = fs.readSync(file, buffer, 0, buffer.length, null)
     if (read === 0) return hash.digest("hex")
     hash.update(buffer.subarray(0, read))

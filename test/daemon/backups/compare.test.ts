@@ -9,14 +9,17 @@ import {
   readlinkSync,
   rmSync,
   symlinkSync,
+  truncateSync,
   writeFileSync
 } from "node:fs"
 import { dirname, join } from "node:path"
+import { zstdCompressSync } from "node:zlib"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Result } from "effect"
+import { Effect, Fiber, Result, Stream } from "effect"
 import * as fc from "fast-check"
 import type { RestoredPart } from "../../../src/contract/domain/Backup.ts"
 import type { CompareRequest } from "../../../src/contract/nodeApi/NodeBackups.ts"
+import { until } from "../../support/eventually.ts"
 import { freshSeed } from "../../support/random.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
 import { made, restoreOf, storedOf, worked } from "./scene.ts"
@@ -206,6 +209,35 @@ describe("spec 12.5: the dry run of a restore of many files", () => {
       const { changed, created, removed } = yield* compared(scene, backup)
       assert.deepStrictEqual([created.count, changed.count, removed.count], [201, 0, 300])
       assert.lengthOf(removed.first, 100)
+    })
+  )
+})
+
+describe("spec 12.5: a comparison whose caller leaves", () => {
+  it.live("its thread ends before the file that it reads", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf({ far: false, instanceFiles: "copy" })
+      const [path, size] = [join(scene.folder, "huge.bin"), 2 ** 40]
+      put(scene.folder, "huge.bin", "")
+      chmodSync(path, 0o644)
+      truncateSync(path, size)
+      const lines = [
+        { path: "/", type: "folder", mode: 0o755, mtime: 0 },
+        { path: "/huge.bin", type: "file", mode: 0o644, mtime: 0, size, sha256: "0".repeat(64), at: 0 }
+      ]
+      const index = Stream.make(zstdCompressSync(lines.map((line) => `${JSON.stringify(line)}\n`).join("")))
+      const fiber = yield* Effect.forkChild(scene.backups.compare(scene.id, {}, index))
+      const isRead = () =>
+        readdirSync("/proc/self/fd").some((fd) => {
+          try {
+            return readlinkSync(`/proc/self/fd/${fd}`).endsWith("/huge.bin")
+          } catch {
+            return false
+          }
+        })
+      yield* until("the file is read", isRead)
+      yield* Fiber.interrupt(fiber)
+      assert.isFalse(isRead())
     })
   )
 })
