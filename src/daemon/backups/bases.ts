@@ -37,11 +37,16 @@ export const belowOf = Effect.fnUntraced(function* ({ layout }: Site, kind: Back
   )
 })
 
+/** Returns whether a target has all objects of a base. */
+const isThere = Effect.fnUntraced(function* (target: BackupTarget, { digest, index, parts }: StoredBase) {
+  const keys = [manifestKey(baseId(digest)), ...[...parts, ...index].map(({ key }) => key)]
+  const there = yield* Effect.forEach(keys, target.has, { concurrency: AT_ONCE })
+  return !there.includes(false)
+})
+
 /** Returns whether the objects of a base are there, and its index has the entries that its digest says. */
 const isWhole = Effect.fnUntraced(function* (target: BackupTarget, base: StoredBase) {
-  if (foreignOf(base) !== undefined) return false
-  const there = yield* Effect.forEach(base.parts, ({ key }) => target.has(key), { concurrency: AT_ONCE })
-  if (there.includes(false)) return false
+  if (foreignOf(base) !== undefined || !(yield* isThere(target, base))) return false
   const hash = createHash("sha256")
   yield* Stream.runForEach(linesOf(readParts(target, base.index)), (lines) =>
     Effect.sync(() => {
@@ -68,8 +73,8 @@ const storedBase = Effect.fnUntraced(
 const encoded = (base: StoredBase) => JSON.stringify(base)
 
 /** Fails if the objects of a base were removed while a backup of what lies above it was made. */
-export const checkBase = Effect.fnUntraced(function* (target: BackupTarget, { digest }: StoredBase) {
-  if (yield* target.has(manifestKey(baseId(digest)))) return
+export const checkBase = Effect.fnUntraced(function* (target: BackupTarget, base: StoredBase) {
+  if (yield* isThere(target, base)) return
   return yield* new IoError({
     code: "EBASE",
     message: "the base of the backup was removed from the target meanwhile",

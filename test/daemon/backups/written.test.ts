@@ -14,10 +14,12 @@ import {
   utimesSync,
   writeFileSync
 } from "node:fs"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
+import { checkBase } from "../../../src/daemon/backups/bases.ts"
+import { folderTarget, ownFolder } from "../../../src/daemon/backups/target.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
 import { filesOf, places, put } from "../access/scene.ts"
@@ -245,6 +247,9 @@ for (const [name, place] of Object.entries(places)) {
           "Verify the backup, which names a damaged part, and use another backup."
         )
         rmSync(part)
+        const target = folderTarget(ownFolder(dirname(folderOf(scene, base))), 0)
+        const lost = yield* Effect.flip(checkBase(target, manifestOf(scene, backup_id).base))
+        assert.propertyVal(lost, "code", "EBASE")
         const again = yield* written(scene)
         const { to } = yield* downloaded(scene, again.backup_id, again.figures)
         assert.strictEqual(differencesOf(folder, to), "")
