@@ -1,5 +1,4 @@
 /** The entries of a backup, and single files of it, without its whole archive (spec 12.9). */
-import { createHash } from "node:crypto"
 import { Cause, Effect, Option, Stream } from "effect"
 import type { PackedEntry } from "../../contract/domain/Backup.ts"
 import { nameBytes, nameOf } from "../../contract/domain/Files.ts"
@@ -7,7 +6,7 @@ import type { ContentsOfBackup, LookedAt, LookInto } from "../../contract/nodeAp
 import type { ArchiveError } from "../archives/member.ts"
 import { decompressed } from "../archives/source.ts"
 import { entryOf } from "../packed/lines.ts"
-import { between, differs, endChecked, until } from "../packed/pieces.ts"
+import { between, differs, digestChecked, until } from "../packed/pieces.ts"
 import { linesIn, type Manifest, placesIn } from "./manifest.ts"
 import { seekParts } from "./parts.ts"
 import type { BackupTarget } from "./target.ts"
@@ -96,27 +95,14 @@ export const contentsOf = (
 ) => {
   const { frames, parts } = placesIn(manifest)
   const frame = frames.findLast((one) => one.at <= at) ?? { at: 0, stored: 0 }
-  const bytes = Stream.suspend(() => {
-    const hash = createHash("sha256")
-    let read = 0
-    // The first part is not compared with its digest.
-    const tar = Stream.mapError(decompressed("tar.zst", seekParts(target, parts, frame.stored)), (error) =>
-      error._tag === "IoError"
-        ? error
-        : differs(`the archive of backup ${manifest.id}`, "it cannot be unpacked")
-    )
-    const whole = Stream.tap(until(tar, at - frame.at, at - frame.at + size), (chunk) =>
-      Effect.sync(() => {
-        read += chunk.length
-        hash.update(chunk)
-      })
-    )
-    const check = Effect.suspend(() =>
-      read === size && hash.digest("hex") === sha256
-        ? Effect.void
-        : Effect.fail(differs(`a file of backup ${manifest.id}`, "its SHA-256 is another"))
-    )
-    return endChecked(between(whole, start, end + 1), check)
-  })
-  return begun(bytes)
+  // The first part is not compared with its digest.
+  const tar = Stream.mapError(decompressed("tar.zst", seekParts(target, parts, frame.stored)), (error) =>
+    error._tag === "IoError"
+      ? error
+      : differs(`the archive of backup ${manifest.id}`, "it cannot be unpacked")
+  )
+  const file = until(tar, at - frame.at, at - frame.at + size)
+  return begun(
+    digestChecked(file, `a file of backup ${manifest.id}`, sha256, (whole) => between(whole, start, end + 1))
+  )
 }

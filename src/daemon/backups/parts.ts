@@ -2,7 +2,7 @@
 import { createHash, type Hash } from "node:crypto"
 import { Effect, Exit, Fiber, Schema, Scope, Stream } from "effect"
 import type { IoError } from "../disk/fsio.ts"
-import { between, differs, endChecked } from "../packed/pieces.ts"
+import { between, differs, digestChecked, endChecked } from "../packed/pieces.ts"
 import type { BackupTarget, ObjectWriter } from "./target.ts"
 
 export const Part = Schema.Struct({ key: Schema.String, bytes: Schema.Int, sha256: Schema.String })
@@ -95,22 +95,19 @@ const readPart = (
   end = bytes
 ): Stream.Stream<Uint8Array, IoError> =>
   Stream.suspend(() => {
-    const hash = createHash("sha256")
     let read = 0
     const contents = readObject(target, key).pipe(
       Stream.tap((chunk) =>
         Effect.suspend(() => {
           read += chunk.length
-          hash.update(chunk)
           return read > bytes ? Effect.fail(differs(key, `it has more than ${bytes} bytes`)) : Effect.void
         })
       )
     )
-    const checked = Effect.suspend(() => {
-      if (read !== bytes) return Effect.fail(differs(key, `it has ${read} of ${bytes} bytes`))
-      return hash.digest("hex") === sha256 ? Effect.void : Effect.fail(differs(key, "its SHA-256 is another"))
-    })
-    return endChecked(between(contents, start, end), checked)
+    const isWhole = Effect.suspend(() =>
+      read === bytes ? Effect.void : Effect.fail(differs(key, `it has ${read} of ${bytes} bytes`))
+    )
+    return digestChecked(endChecked(contents, isWhole), key, sha256, (whole) => between(whole, start, end))
   })
 
 /** Returns the parts with the bytes that each has before it. */
@@ -161,17 +158,10 @@ export const readArchive = (
   target: BackupTarget,
   { id, parts }: { readonly id: string; readonly parts: ReadonlyArray<Part> },
   sha256: string
-): Stream.Stream<Uint8Array, IoError> =>
-  Stream.suspend(() => {
-    const [first, ...others] = parts
-    // The part is compared with its digest.
-    if (others.length === 0 && first?.sha256 === sha256) return readParts(target, parts)
-    const hash = createHash("sha256")
-    const noted = Stream.tap(readParts(target, parts), (chunk) => Effect.sync(() => void hash.update(chunk)))
-    const checked = Effect.suspend(() =>
-      hash.digest("hex") === sha256
-        ? Effect.void
-        : Effect.fail(differs(`the archive of backup ${id}`, "its SHA-256 is another"))
-    )
-    return endChecked(noted, checked)
-  })
+): Stream.Stream<Uint8Array, IoError> => {
+  const [first, ...others] = parts
+  const archive = readParts(target, parts)
+  // The part is compared with its digest.
+  if (others.length === 0 && first?.sha256 === sha256) return archive
+  return digestChecked(archive, `the archive of backup ${id}`, sha256)
+}

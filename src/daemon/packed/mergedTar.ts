@@ -1,5 +1,4 @@
 /** The tar of all files of a server, made of the archive of what it has written and the one of its base. */
-import { createHash } from "node:crypto"
 import { constants, createZstdCompress } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Cause, Effect, Option, Stream } from "effect"
@@ -8,7 +7,7 @@ import { nameBytes } from "../../contract/domain/Files.ts"
 import { TAR_END, tarHeader, tarPadding } from "../archives/format.ts"
 import { type ArchiveError, damaged } from "../archives/member.ts"
 import { entryOf } from "./lines.ts"
-import { differs, endChecked } from "./pieces.ts"
+import { differs, digestChecked } from "./pieces.ts"
 
 type Bytes = Stream.Stream<Uint8Array, ArchiveError>
 
@@ -75,19 +74,11 @@ export const mergedTar = ({ base, baseBytes, lines, own }: MergedParts): Bytes =
     Effect.gen(function* () {
       const [ofBase, ofOwn] = [yield* makeReader(base), yield* makeReader(own)]
       const contents = ({ at = 0, path, sha256, size = 0 }: PackedEntry) =>
-        Stream.suspend(() => {
-          const hash = createHash("sha256")
-          const bytes = at < baseBytes ? ofBase(at, size) : ofOwn(at - baseBytes, size)
-          const check = Effect.suspend(() =>
-            hash.digest("hex") === sha256
-              ? Effect.void
-              : Effect.fail(differs(`${path} of the backup`, "its SHA-256 is another"))
-          )
-          return endChecked(
-            Stream.tap(bytes, (chunk) => Effect.sync(() => void hash.update(chunk))),
-            check
-          )
-        })
+        digestChecked(
+          at < baseBytes ? ofBase(at, size) : ofOwn(at - baseBytes, size),
+          `${path} of the backup`,
+          sha256
+        )
       const entries = Stream.mapEffect(Stream.flattenIterable(lines), entryOf)
       const members = Stream.flatMap(entries, (entry) => {
         const header = Stream.make(headerOf(entry))

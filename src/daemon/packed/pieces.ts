@@ -1,5 +1,6 @@
 /** Pieces of streams of bytes, and checks at their ends. */
-import { Effect, Stream } from "effect"
+import { createHash } from "node:crypto"
+import { Effect, identity, Stream } from "effect"
 import { IoError } from "../disk/fsio.ts"
 
 export const differs = (key: string, why: string) =>
@@ -26,6 +27,26 @@ export const endChecked = <E, E2>(
       Stream.filter(before, (chunk) => chunk !== undefined),
       Stream.unwrap(rest)
     )
+  })
+
+/**
+ * Passes on a stream, and fails before its last byte if its SHA-256 is another.
+ * @param what the name of the bytes in the error
+ * @param pass which of the bytes are passed on; default: all
+ */
+export const digestChecked = <E>(
+  stream: Stream.Stream<Uint8Array, E>,
+  what: string,
+  sha256: string | undefined,
+  pass: (whole: Stream.Stream<Uint8Array, E>) => Stream.Stream<Uint8Array, E> = identity
+): Stream.Stream<Uint8Array, E | IoError> =>
+  Stream.suspend(() => {
+    const hash = createHash("sha256")
+    const whole = Stream.tap(stream, (chunk) => Effect.sync(() => void hash.update(chunk)))
+    const check = Effect.suspend(() =>
+      hash.digest("hex") === sha256 ? Effect.void : Effect.fail(differs(what, "its SHA-256 is another"))
+    )
+    return endChecked(pass(whole), check)
   })
 
 /** Returns the bytes of a stream from `start` to before `end`, and reads all others, too. */
