@@ -2,13 +2,12 @@
  * Packs the files of a server into a target: tar, zstd, parts. Nothing is stored beside the parts (spec 12.3). One thread
  * reads, hashes and compresses, which waits for the disk and for no other thread: it takes half the CPU time.
  */
-import { Worker } from "node:worker_threads"
-import { Cause, Deferred, Effect, Queue, type Scope } from "effect"
-import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
+import { Cause, Effect, Queue, type Scope } from "effect"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { AccessError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
-import { IoError, toIoError } from "../disk/fsio.ts"
+import { type IoError, toIoError } from "../disk/fsio.ts"
+import { receivedFailure, startThread, type ThreadFailure } from "../packed/threads.ts"
 import type { Walk } from "../packed/walk.ts"
 import { Chunks, FRAME } from "./chunks.ts"
 import type { Frame } from "./manifest.ts"
@@ -52,8 +51,7 @@ export type PackMessage =
       readonly done: number
     }
   | ({ readonly to: "end" } & Pick<Packed, "bytes" | "counts" | "identity">)
-  | { readonly to: "end"; readonly io: Pick<IoError, "code" | "message"> }
-  | { readonly to: "end"; readonly refused: Pick<FileRefused, "detail" | "hint" | "status"> }
+  | ThreadFailure
 
 const workerFile = new URL(
   import.meta.url.endsWith(".ts") ? "./packWorker.ts" : "./packWorker.js",
@@ -94,27 +92,15 @@ export const makePace = (rate: number) => {
 type Messages = Queue.Queue<PackMessage, IoError>
 
 const startWorker = (workerData: PackJob, chunks: Chunks, messages: Messages) =>
-  Effect.acquireRelease(
-    Effect.sync(() => {
-      const worker = new Worker(workerFile, { env: {}, workerData })
-      const fail = (cause: unknown) =>
-        Queue.failCauseUnsafe(messages, Cause.fail(toIoError("pack the files of the server", cause)))
-      worker.on("error", fail)
-      const ended = Deferred.makeUnsafe<void>()
-      worker.on("exit", () => {
-        fail("its thread has ended")
-        Deferred.doneUnsafe(ended, Effect.void)
-      })
-      worker.on("message", (message: PackMessage) => Queue.offerUnsafe(messages, message))
-      return ended
-    }),
+  startThread({
+    file: workerFile,
+    workerData,
+    onMessage: (message: PackMessage) => Queue.offerUnsafe(messages, message),
+    onEnd: (cause) =>
+      Queue.failCauseUnsafe(messages, Cause.fail(toIoError("pack the files of the server", cause))),
     // It may be waiting for the disk or a chunk. It ends itself: see `end` of the thread.
-    (ended) =>
-      Effect.andThen(
-        Effect.sync(() => chunks.end()),
-        Deferred.await(ended)
-      )
-  )
+    end: () => chunks.end()
+  })
 
 /** Packs files as the objects of a backup, without its manifest. */
 export const packFolder = Effect.fnUntraced(function* (
@@ -137,8 +123,7 @@ export const packFolder = Effect.fnUntraced(function* (
   let read = 0
   for (;;) {
     const message = yield* Queue.take(messages)
-    if ("io" in message) return yield* new IoError(message.io)
-    if ("refused" in message) return yield* new FileRefused(message.refused)
+    if ("io" in message || "refused" in message) return yield* Effect.fail(receivedFailure(message))
     if ("counts" in message) {
       const { to: _, ...packed } = message
       return {

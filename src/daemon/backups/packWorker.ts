@@ -12,6 +12,7 @@ import { unprocessable } from "../access/refused.ts"
 import { type ArchiveEntry, identityOf, TAR_END, tarHeader, tarPadding } from "../archives/format.ts"
 import { type IoError, ioSync } from "../disk/fsio.ts"
 import { PERMISSIONS } from "../disk/safePath.ts"
+import { sentFailure } from "../packed/threads.ts"
 import { type Walked, walkServer, withFile } from "../packed/walk.ts"
 import { CHUNK, Chunks, FRAME } from "./chunks.ts"
 import type { Counts, PackJob, PackMessage } from "./pack.ts"
@@ -184,10 +185,7 @@ const packed = walkServer(walk, { add, keep, onChanged, remove }).pipe(
       index.flush()
       return { to: "end", counts, bytes: archive.written, identity: identity.digest("hex") }
     },
-    onFailure: (error): PackMessage =>
-      error._tag === "IoError"
-        ? { to: "end", io: { code: error.code, message: error.message } }
-        : { to: "end", refused: { status: error.status, detail: error.detail, hint: error.hint } }
+    onFailure: sentFailure
   })
 )
 send(Effect.runSync(packed))

@@ -9,6 +9,7 @@ import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, lacks, unprocessable } from "../access/refused.ts"
 import { IoError, ioSync } from "../disk/fsio.ts"
 import { describe, FOLDER, isTemporary, type Name, READ, within } from "../disk/safePath.ts"
+import { sentFailure } from "../packed/threads.ts"
 import type { CompareInput, CompareJob, CompareMessage } from "./comparison.ts"
 
 /** A path of 4,094 bytes, each as an escape of JSON, and as the target of a link. */
@@ -242,15 +243,7 @@ const finish = Effect.gen(function* () {
 })
 
 const answer = (work: Effect.Effect<CompareMessage, Failure>) =>
-  Effect.runSync(
-    Effect.catch(work, (error) =>
-      Effect.succeed<CompareMessage>(
-        error._tag === "IoError"
-          ? { to: "end", io: { code: error.code, message: error.message } }
-          : { to: "end", refused: { status: error.status, detail: error.detail, hint: error.hint } }
-      )
-    )
-  )
+  Effect.runSync(Effect.catch(work, (error) => Effect.succeed<CompareMessage>(sentFailure(error))))
 
 parentPort?.on("message", (input: CompareInput) => {
   if (input === "stop") process.exit()
