@@ -40,7 +40,7 @@ export const BulkBackup = Schema.Struct({ selector: Selector, ...BackupRequest.f
   identifier: "BulkBackup"
 })
 
-/** What a restore would do (`?dry_run=true`). */
+/** The plan of a restore (`?dry_run=true`). */
 export const RestorePlan = Schema.Struct({
   backup_id: Schema.String,
   ...RestoreComparison.fields,

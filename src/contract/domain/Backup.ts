@@ -292,7 +292,7 @@ const RestoredEntries = Schema.Struct({
   first: Schema.Array(Schema.String)
 }).annotate({ identifier: "RestoredEntries" })
 
-/** What a restore would change, as the node of the server has compared it (spec 12.5). */
+/** The changes that a restore would make, by comparison on the node of the server (spec 12.5). */
 export const RestoreComparison = Schema.Struct({
   created: RestoredEntries,
   changed: RestoredEntries,

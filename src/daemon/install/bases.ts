@@ -153,5 +153,3 @@ export const openBases = Effect.fnUntraced(function* ({ baseDir, logOf, used }: 
 
   return { collect, current, pin, publish }
 })
-
-export type Bases = Effect.Success<ReturnType<typeof openBases>>

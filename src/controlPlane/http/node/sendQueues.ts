@@ -9,7 +9,6 @@ const [QUEUES, INODE] = [4, 9]
 
 const inodeOf = (socket: Socket): string | undefined => {
   // The types of Node.js do not have the handle of a socket.
-  // The types of Node.js do not have the handle of a socket.
   const { fd = -1 } = (socket as { readonly _handle?: { readonly fd?: number } | null })._handle ?? {}
   try {
     return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${fd}`))?.[1]
