@@ -7,7 +7,7 @@ import type { Quiesce } from "../../contract/domain/Quiesce.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
-import { type InstanceState, released, withReport, withTurn } from "../state/InstanceState.ts"
+import { type InstanceState, released, withoutTurn, withReport, withTurn } from "../state/InstanceState.ts"
 import type { InstanceAction } from "./powerDecision.ts"
 import type { Serving } from "./serving.ts"
 import { endProcess, type WatchedRun } from "./watchRun.ts"
@@ -21,10 +21,26 @@ const unsaved = new DaemonRefused({
   hint: "Back it up without a stop, or save it first."
 })
 
+/** Whether a server that is offline, or about to be, is started next: by a restart, or in its turn. */
+const isNext = ({ intent, status, waiting }: InstanceState) =>
+  status === "stopping" ? intent?.type === "restart" : status === "offline" && waiting === true
+
+/** The opposite of {@link startAfter}. */
+const startHeld = (state: InstanceState): InstanceState => {
+  const { intent, run, status } = state
+  const held = { ...state, quiesced: { by: "stop" as const, token: run?.token ?? "", after: [] } }
+  return status === "stopping" && intent !== null
+    ? { ...held, intent: { ...intent, type: "stop" } }
+    : withReport(withoutTurn(held), { type: "status", status, transient: false })
+}
+
 /** Begins to hold a server still. One that is neither online nor to be stopped stays as it is. */
 export const quiesce = Effect.fnUntraced(function* (it: Serving, how: Quiesce) {
   const { file, live } = it
-  const { intent, run, spec, status } = file.get()
+  const state = file.get()
+  const { intent, run, spec, status } = state
+  if (how.by === "stop" && spec.definition.save && isNext(state))
+    return yield* Effect.asVoid(file.update(startHeld))
   const isFit = status === "running" || (status === "starting" && how.by === "stop")
   if (live === undefined || run === null || intent !== null || !isFit) return
   if (how.by === "stop" && !spec.definition.save) return yield* unsaved

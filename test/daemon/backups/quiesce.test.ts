@@ -174,6 +174,24 @@ describe("spec 12.10: stop", () => {
     })
   )
 
+  it.live("delays the start of a server that restarts until its files were read", () =>
+    Effect.gen(function* () {
+      const scene = yield* running()
+      const { backups, folder, id, node, state } = scene
+      put(folder, "slow", "")
+      slow(folder)
+      yield* node.daemon.power(id, "restart", 60)
+      yield* until("the server stops", () => state().status === "stopping")
+      const request = { operation_id: newId(), task: quiescing({ by: "stop" }), target: here }
+      yield* backups.work(id, request)
+      yield* until("the server is held", () => "quiesced" in state())
+      rmSync(join(folder, "slow"))
+      const { figures } = yield* eventually(backups.work(id, request), (work) => work.state !== "running")
+      assert.strictEqual(figures?.consistency, "stopped")
+      yield* until("the server runs again", () => node.lastStatus(id) === "running")
+    })
+  )
+
   it.live("a caller's stop meanwhile holds: the server is not started", () =>
     Effect.gen(function* () {
       const scene = yield* running()

@@ -1,19 +1,22 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { quiesce } from "../../../src/daemon/instances/quiescing.ts"
+import { quiesce, release } from "../../../src/daemon/instances/quiescing.ts"
 import type { Serving } from "../../../src/daemon/instances/serving.ts"
 import type { InstanceState } from "../../../src/daemon/state/InstanceState.ts"
 import { specOf } from "../support.ts"
 
 /** A running server whose engine freezes its processes, or refuses to. */
-const server = (freezes: boolean) => {
+const server = (freezes: boolean, given: Partial<InstanceState> = {}) => {
   const calls: Array<string> = []
   const call = <A>(name: string, value: A) =>
     Effect.sync(() => {
       calls.push(name)
       return value
     })
-  let state = { spec: specOf(), status: "running", intent: null, run: { token: "t" } }
+  let state = {
+    ...{ spec: specOf(), status: "running", intent: null, run: { token: "t" }, sequence: 0, reports: [] },
+    ...given
+  }
   const serving = {
     file: {
       get: () => state,
@@ -40,6 +43,20 @@ describe("spec 12.10: pause", () => {
       yield* quiesce(freezing.serving, { by: "pause" })
       assert.deepNestedInclude(freezing.state(), { quiesced: { by: "pause", token: "t", after: [] } })
       assert.deepStrictEqual(freezing.calls, ["pause"])
+    })
+  )
+})
+
+describe("spec 12.10: stop", () => {
+  it.effect("a server that waits for its turn is not started before its files were read", () =>
+    Effect.gen(function* () {
+      const { serving, state } = server(true, { status: "offline", run: null, waiting: true })
+      yield* quiesce(serving, { by: "stop" })
+      assert.notProperty(state(), "waiting")
+      assert.deepNestedInclude(state(), { "quiesced.by": "stop", status: "offline" })
+      yield* release(serving)
+      assert.notProperty(state(), "quiesced")
+      assert.deepInclude(state(), { status: "offline", waiting: true })
     })
   )
 })
