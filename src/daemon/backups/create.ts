@@ -48,7 +48,8 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
     const before = yield* explained(readManifest(target, backup_id))
     // The service or the daemon was restarted before the end was known.
     if (Option.isSome(before)) {
-      const { figures, manifest_sha256 } = before.value
+      const { base, figures, manifest_sha256 } = before.value
+      if (base !== undefined) yield* explained(checkBase(target, base))
       return { ...figures, manifest_sha256 }
     }
     yield* explained(target.remove(backup_id))

@@ -2,15 +2,13 @@
  * The backups of a node (spec 12): tasks that make and check them, and their archives. Imports `access`, `disk`,
  * `files` and `instances`. Read first: this file, `pack.ts` (how files become parts), `target.ts` (where parts are).
  */
-import { Clock, Effect, Exit, Fiber, FiberMap, Option, Schedule, Stream } from "effect"
+import { Effect, Exit, Fiber, FiberMap, Option, Stream } from "effect"
 import type { BackupFigures, BackupTask, BackupTaskState } from "../../contract/domain/Backup.ts"
-import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { waitingFor } from "../../contract/domain/Operation.ts"
 import type { BackupTaskRequest, CompareRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
-import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { taking } from "../access/makeAccess.ts"
 import { conflict } from "../access/refused.ts"
@@ -23,7 +21,8 @@ import { explained, makeCreate, type OnBytes } from "./create.ts"
 import { tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
 import { cancelRestore, makeRestore } from "./restore.ts"
-import { ABANDONED, makeStored } from "./stored.ts"
+import { makeStored } from "./stored.ts"
+import { makeCollect, makeSweep } from "./sweep.ts"
 import type { BackupTarget } from "./target.ts"
 import { type BackupFolders, makeTargets, testTarget } from "./targets.ts"
 
@@ -135,35 +134,17 @@ const makeWork = Effect.fnUntraced(function* (
 
 const keyOf = ({ operation_id, task }: BackupTaskRequest) => `${operation_id}/${task.kind}`
 
-/** Removes old parts of a target that is not the folder of the node, at most once a day, after a backup in it. */
-const makeCollect = Effect.fnUntraced(function* (abandoned: (target: BackupTarget) => Effect.Effect<void>) {
-  const fibers = yield* FiberMap.make<string>()
-  const looked = new Map<string, number>()
-  return Effect.fnUntraced(function* (access: TargetAccess, target: BackupTarget) {
-    if (access.type === "node" && access.folder === undefined) return
-    const place = JSON.stringify(
-      access.type === "node" ? access.folder : [access.endpoint, access.bucket, access.prefix]
-    )
-    const now = yield* elapsedMillis
-    if (now - (looked.get(place) ?? -ABANDONED) < ABANDONED) return
-    looked.set(place, now)
-    yield* FiberMap.run(fibers, place, abandoned(target))
-  })
-})
-
 /** Makes the backups of a daemon. Tasks end with the scope, and begin again with the next call. */
 export const makeBackups = Effect.fnUntraced(function* ({ files, instances, settings }: BackupParts) {
   const fibers = yield* FiberMap.make<string>()
   const tasks = new Map<string, Task>()
   const isUsed = (backup_id: string) =>
     [...tasks.values()].some((task) => task.state.state === "running" && task.backup_id === backup_id)
-  const { abandoned, archive, contents, index, look, manifestOf, remove } = makeStored(isUsed)
+  const { archive, contents, index, look, manifestOf, remove } = makeStored(isUsed)
   const compare = makeCompare(files)
   const workOf = yield* makeWork({ files, settings }, manifestOf)
   const { node, of: targets } = yield* makeTargets(settings)
-  const collectOwn = Effect.flatMap(Clock.currentTimeMillis, (now) => abandoned(node, now))
-  yield* Effect.forkScoped(Effect.repeat(collectOwn, Schedule.spaced("1 hour")))
-  const collect = yield* makeCollect(abandoned)
+  const collect = yield* makeCollect(node, makeSweep(isUsed))
 
   const settle = Effect.fnUntraced(function* (
     request: BackupTaskRequest,

@@ -1,6 +1,7 @@
 /** Backups as objects of an S3 server (spec 12.6). Each object is one request with its length and its digest. */
 import { createHash } from "node:crypto"
 import { isIP } from "node:net"
+import { basename } from "node:path"
 import { AwsV4Signer } from "aws4fetch"
 import { ByteSize, Data, Duration, Effect, Schedule, Stream } from "effect"
 import { HttpClient, HttpClientRequest, type HttpClientResponse, HttpIncomingMessage } from "effect/http"
@@ -8,7 +9,7 @@ import { whyNoAnswer } from "../../contract/api/noAnswer.ts"
 import type { S3Access } from "../../contract/domain/BackupTarget.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { IoError } from "../disk/fsio.ts"
-import { type BackupTarget, manifestKey } from "./target.ts"
+import { type BackupTarget, manifestKey, newestOf } from "./target.ts"
 
 /** Bytes of a part. It is in memory until it is stored: a request that fails is repeated with the same bytes. */
 const PART_BYTES = 16 * 1024 * 1024
@@ -255,16 +256,20 @@ export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupT
         )
       ),
     list: Effect.gen(function* () {
-      const newest = new Map<string, number>()
-      yield* pages("", (id, _, at) =>
-        Effect.sync(() => void newest.set(id, Math.max(at, newest.get(id) ?? 0)))
+      const found = new Map<string, Map<string, number>>()
+      yield* pages("", (id, key, at) =>
+        Effect.sync(
+          () => void found.set(id, (found.get(id) ?? new Map<string, number>()).set(basename(key), at))
+        )
       )
-      return [...newest].map(([id, at]) => ({ id, at }))
+      return [...found].map(([id, objects]) => ({ id, at: newestOf(objects), objects }))
     }),
-    remove: (id) =>
-      Effect.andThen(
-        removeObject(manifestKey(id)),
-        pages(`${id}/`, (_, key) => removeObject(key))
-      )
+    remove: (id, only) =>
+      only === undefined
+        ? Effect.andThen(
+            removeObject(manifestKey(id)),
+            pages(`${id}/`, (_, key) => removeObject(key))
+          )
+        : Effect.forEach(only, (name) => removeObject(`${id}/${name}`), { discard: true })
   }
 }

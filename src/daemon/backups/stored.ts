@@ -3,16 +3,12 @@ import type { ArchiveFigures } from "../../contract/domain/Backup.ts"
 import type { ContentsOfBackup, LookInto, StoredBackup } from "../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, toFileError } from "../access/refused.ts"
-import type { IoError } from "../disk/fsio.ts"
 import { zstdOf } from "../packed/mergedTar.ts"
 import { begun, contentsOf, lookInto } from "./browse.ts"
 import { explained } from "./create.ts"
 import { linesIn, readManifest, tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
-import { type BackupTarget, baseId, idOfBase } from "./target.ts"
-
-/** Age of the newest part of a backup without a manifest at which its parts are removed, in ms. */
-export const ABANDONED = 24 * 60 * 60 * 1000
+import type { BackupTarget } from "./target.ts"
 
 /** Lists of backups that are read at a time: each decompresses the index of its backup. */
 const MOST_LISTS = 2
@@ -34,38 +30,8 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
     })
   })
 
-  /** @param now the time of the target, in ms since the epoch; default: its newest object, which was written just now */
-  const abandoned = Effect.fnUntraced(
-    function* (target: BackupTarget, now?: number) {
-      const found = yield* target.list
-      const latest = now ?? found.reduce((newest, { at }) => Math.max(newest, at), 0)
-      const isOld = ({ at }: { readonly at: number }) => latest - at >= ABANDONED
-      const bases = found.filter((one) => idOfBase(one.id) !== undefined && isOld(one))
-      const needed = new Set<string>()
-      for (const one of found) {
-        if (idOfBase(one.id) !== undefined || (bases.length === 0 && !isOld(one))) continue
-        const manifest = yield* readManifest(target, one.id)
-        if (Option.isSome(manifest)) needed.add(baseId(manifest.value.base?.digest ?? ""))
-        else if (isOld(one) && !isUsed(one.id)) {
-          yield* target.remove(one.id)
-          yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${one.id}`)
-        }
-      }
-      for (const { id } of bases) {
-        if (needed.has(id)) continue
-        // A backup that began meanwhile has written the manifest of its base again.
-        if ((yield* target.list).some((one) => one.id === id && !isOld(one))) continue
-        yield* target.remove(id)
-        yield* Effect.logInfo(`a base that no backup needs was removed: ${id}`)
-      }
-    },
-    Effect.catch(({ message }: IoError) => Effect.logWarning(`parts of backups were not removed: ${message}`))
-  )
-
   return {
     manifestOf,
-    /** Removes old parts without a manifest. */
-    abandoned,
     remove: Effect.fnUntraced(function* (target: BackupTarget, id: string) {
       if (isUsed(id)) return yield* conflict(`backup ${id}`, "a task works on it", "Wait until it has ended.")
       yield* explained(target.remove(id))

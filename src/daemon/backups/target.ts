@@ -26,12 +26,24 @@ export interface BackupTarget {
   readonly put: (key: string) => Effect.Effect<ObjectWriter, IoError, Scope.Scope>
   /** Reads an object from a byte on. @error IoError with the code ENOENT if there is no such object */
   readonly read: (key: string, start?: number) => Stream.Stream<Uint8Array, IoError>
-  /** Returns the ids of backups and bases with objects, and when the newest object of each was written, in ms since the epoch. */
-  readonly list: Effect.Effect<ReadonlyArray<{ readonly id: string; readonly at: number }>, IoError>
+  /** Returns the backups and bases with objects. */
+  readonly list: Effect.Effect<ReadonlyArray<Listed>, IoError>
   readonly has: (key: string) => Effect.Effect<boolean, IoError>
-  /** Removes the objects of a backup, the manifest first. */
-  readonly remove: (id: string) => Effect.Effect<void, IoError>
+  /** Removes the objects of a backup, the manifest first. @param only the names of the objects; default: all */
+  readonly remove: (id: string, only?: ReadonlyArray<string>) => Effect.Effect<void, IoError>
 }
+
+/** A backup or a base in a target. */
+export interface Listed {
+  readonly id: string
+  /** When its newest object was written, in ms since the epoch. */
+  readonly at: number
+  /** When each object was written, by its name; also those that are being written. */
+  readonly objects: ReadonlyMap<string, number>
+}
+
+export const newestOf = (objects: Listed["objects"]) =>
+  [...objects.values()].reduce((newest, at) => Math.max(newest, at), 0)
 
 /** Returns the id under which the objects of a base are stored, beside those of backups (spec 12.12). */
 export const baseId = (digest: string) => `base-${digest}`
@@ -39,7 +51,8 @@ export const baseId = (digest: string) => `base-${digest}`
 /** Returns the digest of a base by its id; unset for a backup. */
 export const idOfBase = (id: string): string | undefined => /^base-([0-9a-f]{64})$/.exec(id)?.[1]
 
-export const manifestKey = (id: string) => `${id}/manifest.json`
+export const MANIFEST = "manifest.json"
+export const manifestKey = (id: string) => `${id}/${MANIFEST}`
 
 const CHUNK = 256 * 1024
 /** Bytes of a part of a backup on the node. */
@@ -180,15 +193,19 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
     })
   })
 
-  /** Returns the newest time of a backup and its objects; nothing for a folder that is not of a backup. */
-  const newest = Effect.fnUntraced(function* (id: string) {
+  /** Returns the times of a backup and its objects; nothing for a folder that is not of a backup. */
+  const listed = Effect.fnUntraced(function* (id: string) {
     const folder = ids.test(id) ? yield* Effect.orElseSucceed(opened(id, false), Option.none) : Option.none()
     if (Option.isNone(folder)) return []
     const names = yield* namesIn(folder.value)
     if (!names.every((name) => objects.test(name))) return []
-    const times = yield* Effect.forEach(names, (name) => lstat(at(folder.value, name)))
+    const times = new Map<string, number>()
+    for (const name of names) {
+      const stats = yield* lstat(at(folder.value, name))
+      if (stats !== undefined) times.set(name, stats.mtimeMs)
+    }
     const own = yield* io(`look at ${id}`, () => folder.value.stat())
-    return [{ id, at: Math.max(own.mtimeMs, ...times.map((stats) => stats?.mtimeMs ?? 0)) }]
+    return [{ id, at: Math.max(own.mtimeMs, newestOf(times)), objects: times }]
   }, Effect.scoped)
 
   return {
@@ -199,17 +216,17 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
     list: Effect.gen(function* () {
       const root = yield* open(false)
       if (Option.isNone(root)) return []
-      return (yield* Effect.forEach(yield* namesIn(root.value), newest)).flat()
+      return (yield* Effect.forEach(yield* namesIn(root.value), listed)).flat()
     }).pipe(Effect.scoped),
     has: Effect.fnUntraced(function* (key: string) {
       const folder = yield* opened(dirname(key), false)
       return Option.isSome(folder) && (yield* lstat(at(folder.value, basename(key)))) !== undefined
     }, Effect.scoped),
-    remove: Effect.fnUntraced(function* (id: string) {
+    remove: Effect.fnUntraced(function* (id: string, only?: ReadonlyArray<string>) {
       const folder = yield* opened(id, false)
       if (Option.isNone(folder)) return
-      yield* unlink(`remove ${manifestKey(id)}`, at(folder.value, basename(manifestKey(id))))
-      for (const name of yield* namesIn(folder.value))
+      const names = only ?? [MANIFEST, ...(yield* namesIn(folder.value))]
+      for (const name of names)
         if (objects.test(name)) yield* unlink(`remove ${id}/${name}`, at(folder.value, name))
       const root = yield* open(false)
       if (Option.isSome(root))
