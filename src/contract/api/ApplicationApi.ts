@@ -40,7 +40,7 @@ export class ApplicationApi extends HttpApi.make("muster")
   .add(MetricsGroup)
   .middleware(Writes)
   .middleware(Failures)
-  .annotate(HttpApi.ParseOptions, { errors: "all" })
+  .annotate(HttpApi.HeadersParseOptions, { errors: "all" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.PayloadParseOptions, { onExcessProperty: "error" })
   .annotateMerge(

@@ -127,7 +127,7 @@ const unreadOf = (server: Server, clock: Clock.Clock) => {
       open.add(socket)
       socket.once("close", () => open.delete(socket))
     }
-    response.once("prefinish", () => {
+    response.on("prefinish", () => {
       if (socket.writableLength > 0) watch(socket)
     })
   })

@@ -14,18 +14,18 @@ const hostPattern = /^[^\s,/?#@\\]*$/
 /** @error BadRequest (RFC 9112, section 3.2) */
 export const strictHead = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BadRequest> => {
   const { httpVersion, rawHeaders } = NodeHttpServerRequest.toIncomingMessage(request)
-  const seen = new Set<string>()
+  const seen: Array<string> = []
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] ?? ""
     if (name.length !== 4 && name.length !== 13) continue
     const lower = name.toLowerCase()
     if (!single.includes(lower)) continue
-    if (seen.has(lower)) return new BadRequest({ detail: `the request has several ${name} headers` })
+    if (seen.includes(lower)) return new BadRequest({ detail: `the request has several ${name} headers` })
     if (lower === "host" && !hostPattern.test(rawHeaders[at + 1] ?? ""))
       return new BadRequest({ detail: "the Host header is invalid" })
-    seen.add(lower)
+    seen.push(lower)
   }
-  return httpVersion === "1.1" && !seen.has("host")
+  return httpVersion === "1.1" && !seen.includes("host")
     ? new BadRequest({ detail: "the Host header is missing" })
     : Effect.void
 }

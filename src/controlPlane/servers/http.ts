@@ -3,7 +3,7 @@ import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { CommandsRequest, type ServersRequest } from "../../contract/api/ServersGroup.ts"
 import { auditOpened, describeAudit, withoutAudit } from "../../contract/domain/AuditedRequest.ts"
-import { Unauthorized } from "../../contract/domain/errors.ts"
+import { type NotFound, Unauthorized } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { expiryOf } from "../../contract/domain/Labels.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
@@ -78,11 +78,11 @@ const makeGet = Effect.gen(function* () {
   return Effect.fnUntraced(function* ({ params: { server }, query }: ServersRequest<"get">) {
     const include = parseInclude(query.include)
     const { timeout = "", wait = "" } = query
-    const whole = Effect.as(servers.get(server, plain), server)
-    const id = yield* Effect.catchTag(whole, "NotFound", () => servers.identify(server))
-    return yield* wait === ""
-      ? conditional(yield* servers.get(id, include))
-      : getAfter(id, include, wait, timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
+    const identified = <A, E, R>(read: (id: ServerId) => Effect.Effect<A, NotFound | E, R>) =>
+      Effect.catchTag(read(server), "NotFound", () => Effect.flatMap(servers.identify(server), read))
+    if (wait === "") return yield* conditional(yield* identified((id) => servers.get(id, include)))
+    const id = yield* identified((known) => Effect.as(servers.get(known, plain), known))
+    return yield* getAfter(id, include, wait, timeout === "" ? DEFAULT_TIMEOUT : Number(timeout))
   })
 })
 
