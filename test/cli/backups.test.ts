@@ -219,7 +219,7 @@ layer(service(), options)("muster backups", (it) => {
       () =>
         Effect.gen(function* () {
           const { api, id: server } = yield* world("gone")
-          const id = yield* done("backups", "create", "gone", "-o", "id")
+          const id = yield* done("backups", "create", "gone", "--kind", "full", "-o", "id")
           yield* expectStatus(api, 200, "DELETE", `/api/servers/${server}`)
           const folder = yield* temporaryFolder
           const { sha256 } = JSON.parse(yield* done("backups", "show", `${server}:latest`, "--json"))

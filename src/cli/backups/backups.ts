@@ -62,7 +62,7 @@ export const create = command("create", {
     'muster backups create lobby --name "before the event" --pin': "Kept until a caller deletes it",
     "muster backups create lobby --expires 7d": "Deleted after a week",
     "muster backups create lobby --quiesce stop": "Stop the server for the copy",
-    "muster backups create lobby --kind written": "Only what it has written over its base",
+    "muster backups create lobby --kind full": "All files, also those of its base",
     "muster backups create k7f --background -o id": "Print the id, and do not wait",
     "muster backups create --selector label=team=a --target offsite": "All servers of a team"
   },
@@ -80,7 +80,7 @@ export const create = command("create", {
     kind: choiceFlag(
       "kind",
       BackupKind.literals,
-      "written: only what the server has written over its base, which the target stores once. full: all files, the default"
+      "written: only what the server has written over its base, which the target stores once; the default where servers share their bases. full: all files, the default elsewhere"
     ),
     quiesce: choiceFlag(
       "quiesce",

@@ -200,7 +200,7 @@ export const BackupRequest = Schema.Struct({
   kind: optionalInput(
     BackupKind.annotate({
       description:
-        "`written`: only what the server has written over its base, which the target stores once. `full`: all files. Default `full`."
+        "`written`: only what the server has written over its base, which the target stores once. `full`: all files. Default `written` if the node keeps the files of the server as a layer over their base, else `full`."
     })
   ),
   labels: optionalInput(Labels),
@@ -247,7 +247,7 @@ export const CreateTask = Schema.Struct({
   server: BackedUpServer,
   /** Patterns of paths that are left out (spec 12.8). */
   exclude: Schema.optionalKey(Schema.Array(Schema.String)),
-  /** What is packed; default: as the node stores the files of the server. */
+  /** What is packed; default: `written` if the files of the server are a layer over their base, else `full`. */
   contents: Schema.optionalKey(BackupKind),
   /** How the server holds still, unless it runs on (spec 12.10). */
   quiesce: Schema.optionalKey(Quiesce)

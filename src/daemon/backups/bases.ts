@@ -24,12 +24,17 @@ import { type BackupTarget, baseId, manifestKey } from "./target.ts"
 /** Objects that are looked at in a target at a time. */
 const AT_ONCE = 4
 
-/** Returns the base of a server if only what differs from it is packed. @error FileRefused 409 it is unknown */
-export const belowOf = Effect.fnUntraced(function* ({ layout }: Site, kind: BackupKind) {
-  if (kind === "full") return undefined
+/**
+ * Returns the base of a server if only what differs from it is packed.
+ * @param kind default: `written` where the files are a layer over their base, else `full`
+ * @error FileRefused 409 it is unknown
+ */
+export const belowOf = Effect.fnUntraced(function* ({ layout }: Site, kind: BackupKind | undefined) {
   const [root] = layout.written
+  if (kind === "full" || (kind === undefined && root === undefined)) return undefined
   const base = root === undefined ? layout.copied?.base : root.lower[0]
   if (base !== undefined && (yield* isFolder(base))) return { base, upper: root?.upper }
+  if (kind === undefined) return undefined
   return yield* conflict(
     "/",
     "the base of the server is gone, so that its own files cannot be told apart",

@@ -40,7 +40,7 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
   return Effect.fnUntraced(function* (
     target: BackupTarget,
     instance: Instance,
-    { backup_id, contents = "full", exclude = [], quiesce, server }: CreateTask,
+    { backup_id, contents, exclude = [], quiesce, server }: CreateTask,
     operation_id: string,
     onBytes: OnBytes
   ): Effect.fn.Return<BackupFigures, FileError> {

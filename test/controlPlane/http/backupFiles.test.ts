@@ -23,7 +23,10 @@ const backedUp = Effect.fnUntraced(function* (place: Parameters<typeof scene>[0]
   ] as const)
     yield* files.put(path, text)
   const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
-  yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, { body: {}, headers })
+  yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, {
+    body: { kind: "full" },
+    headers
+  })
   const [{ id }] = (yield* expectStatus(api, 200, "GET", `/api/servers/${server}/backups`)).json
   return { api, server, id, path: `/api/backups/${id}` }
 })

@@ -52,7 +52,10 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
         Effect.gen(function* () {
           const { api, files, id: server } = yield* scene(place)
           assert.strictEqual((yield* files.put("/world/level.dat", "level")).status, 201)
-          const { backup, location, operation } = yield* backedUp(api, server, { name: "before the event" })
+          const { backup, location, operation } = yield* backedUp(api, server, {
+            name: "before the event",
+            kind: "full"
+          })
           assert.deepInclude(operation, { kind: "backup.create", server_id: server, state: "done" })
           assert.strictEqual(location, `/api/operations/${operation.id}`)
           assert.deepInclude(backup, {

@@ -36,6 +36,7 @@ type Scene = Effect.Success<ReturnType<typeof filesOf>>
 export const createOf = (backup_id: string): CreateTask => ({
   kind: "create",
   backup_id,
+  contents: "full",
   server: { server_name: "one", blueprint_id: "test", labels: { team: "a" }, overrides: {} }
 })
 

@@ -107,6 +107,21 @@ for (const [name, place] of Object.entries(places)) {
       })
     )
 
+    it.live("without a kind, a layer over a base is stored without it, and a copy with all files", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        put(scene.folder, "own.txt", "own")
+        const backup_id = newId()
+        const { contents: _, ...task } = createOf(backup_id)
+        const { figures, reason } = yield* worked(scene, task)
+        assert.strictEqual(reason, undefined)
+        const hasBase = indexOf(scene, backup_id).has("/server.jar")
+        const isLayer = place.instanceFiles === undefined
+        assert.deepStrictEqual([figures?.kind, hasBase], isLayer ? ["written", false] : ["full", true])
+        assert.lengthOf(basesOf(scene), isLayer ? 1 : 0)
+      })
+    )
+
     it.live("a download has all files, and so have a list and single files", () =>
       Effect.gen(function* () {
         const scene = yield* filesOf(place)

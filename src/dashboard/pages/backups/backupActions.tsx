@@ -226,14 +226,15 @@ const quiesce = field(
 
 const kind = field("choice", "kind", "Files", "What is stored of the server.", {
   choices: [
-    ["full", "All files"],
-    ["written", "What the server has written over its base, which the target stores once"]
+    ["", "What the server has written, if its node shares bases between servers; else all files"],
+    ["written", "What the server has written over its base, which the target stores once"],
+    ["full", "All files"]
   ]
 })
 
 const CreateDialog = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
   const { onChanged, server } = props
-  const { inputs, texts } = useForm({ kind: "full", quiesce: "auto" })
+  const { inputs, texts } = useForm({ kind: "", quiesce: "auto" })
   const [isPinned, setPinned] = useState(false)
   // Other keys do not see the targets.
   const targets = useReply<ReadonlyArray<BackupTarget>>(
