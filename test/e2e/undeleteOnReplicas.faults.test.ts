@@ -1,9 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber, Latch } from "effect"
 import { blueprintFile, definitions, softwareFile } from "../support/definitions.ts"
 import { nodeIs } from "../support/nodes.ts"
 import { nodeOf, replicaSet } from "../support/replicaSet.ts"
-import { expectStatus, running } from "../support/servers.ts"
+import { becomes, expectStatus, powered, running } from "../support/servers.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game") },
@@ -36,6 +36,39 @@ describe("spec 3.19: undeletions of one server at two replicas", () => {
           assert.deepStrictEqual(brain.instances.get(id)?.spec.allocations, json.allocations)
           assert.isFalse(brain.kept.has(id))
         }
+      }).pipe(Effect.scoped),
+    180_000
+  )
+
+  it.live(
+    "the later one does not stop a server that was started since",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const set = yield* replicaSet(env)
+        const [one, other] = [yield* set.start(), yield* set.start()]
+        const { brain, sentReports } = yield* nodeOf(set, one, "n1", "24530-24559")
+        yield* nodeIs(other, "n1", true)
+        const id = yield* running(one, "kept")
+        yield* expectStatus(one, 200, "DELETE", `/api/servers/${id}`)
+        const undelete = `/api/servers/${id}/undelete`
+        const [asks, late] = [yield* Latch.make(), yield* Latch.make()]
+        // The first call to the node is the one of the later replica.
+        brain.step = Effect.suspend(() => {
+          brain.step = Effect.void
+          return Effect.andThen(asks.open, late.await)
+        })
+        const later = yield* Effect.forkScoped(other.request("POST", undelete))
+        yield* asks.await
+        yield* expectStatus(one, 202, "POST", undelete)
+        yield* powered(one, id, "start")
+        yield* becomes(one, id, "running")
+        const reports = sentReports(id)
+        yield* late.open
+        assert.strictEqual((yield* Fiber.join(later)).status, 404)
+        assert.strictEqual(brain.instances.get(id)?.status, "running")
+        assert.deepStrictEqual(sentReports(id), reports)
+        yield* becomes(other, id, "running")
       }).pipe(Effect.scoped),
     180_000
   )

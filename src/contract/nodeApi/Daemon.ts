@@ -46,7 +46,7 @@ export interface Daemon {
   readonly register: Effect.Effect<void, DaemonError>
   /**
    * Creates a server. Idempotent by id: an unfinished installation continues, and a later `ServerSpec.defined_at` is
-   * taken.
+   * taken. With `restore`, a server that is there from before its deletion is stopped first.
    */
   create(spec: ServerSpec): Effect.Effect<DaemonServer, DaemonError>
   find(id: ServerId): Effect.Effect<DaemonServer, DaemonError>

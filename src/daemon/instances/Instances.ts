@@ -2,6 +2,7 @@
  * The servers of this node. Imports every other folder of the daemon. Read first: this file, `instanceChanges.ts` (on a
  * server), `instanceRun.ts` (its process), `instanceWork.ts` (its files).
  */
+import { isDeepStrictEqual } from "node:util"
 import { Clock, Context, Deferred, Effect, FiberSet, Layer, Semaphore } from "effect"
 import { type ServerId, serverIdPattern } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
@@ -15,7 +16,7 @@ import type { FileSources } from "../files/sources.ts"
 import { Installer } from "../install/Installer.ts"
 import { Runtime } from "../runtime/Runtime.ts"
 import { type InstanceFile, WaitingWrites } from "../state/InstanceFile.ts"
-import { daemonServer } from "../state/InstanceState.ts"
+import { daemonServer, type InstanceState } from "../state/InstanceState.ts"
 import type { Uplink } from "../uplink/uplink.ts"
 import { watchDisks, watchReserve } from "./diskWatch.ts"
 import { Instance, type InstanceOptions } from "./Instance.ts"
@@ -110,6 +111,15 @@ const awaitAdoption = Effect.fnUntraced(function* (instances: ReadonlyArray<Inst
   }
   yield* warnOfRoot(instances)
 })
+
+/** Returns how a server makes way for a creation: the copy of an earlier migration, and one that is up though it was deleted. */
+const replacedBy = ({ sequence, spec }: InstanceState, created: ServerSpec) => {
+  const { allocations, arrival, last_sequence = 0, restore } = created
+  if (arrival !== undefined && spec.arrival !== arrival) return { why: "moved" } as const
+  if (restore !== true) return undefined
+  // One that was given back already has this sequence, and may have been started since.
+  return sequence < last_sequence || !isDeepStrictEqual(spec.allocations, allocations) ? "kept" : undefined
+}
 
 const closeInstance =
   (files: InstanceFiles["Service"]) =>
@@ -243,11 +253,9 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
       if (!serverIdPattern.test(spec.id)) return yield* notAnId(spec.id)
       const entry = entries.get(spec.id)
       if (entry?.removed !== undefined) yield* Deferred.await(entry.removed)
-      // The copy of an earlier migration is replaced by the one that arrives.
-      const existing = entries.get(spec.id)?.instance.file.get().spec
-      if (existing !== undefined && spec.arrival !== undefined && existing.arrival !== spec.arrival) {
-        yield* remove(spec.id, { why: "moved" })
-      }
+      const existing = entries.get(spec.id)?.instance.file.get()
+      const replaced = existing === undefined ? undefined : replacedBy(existing, spec)
+      if (replaced !== undefined) yield* remove(spec.id, replaced)
       return daemonServer(yield* locks.withLock(spec.id)(makeOrDefine(spec)).pipe(Effect.uninterruptible))
     }),
     /**

@@ -157,8 +157,6 @@ const makeUndelete = Effect.gen(function* () {
   /** Makes the node give the files back with the ports of a record. A 404 of the node ends the kept server. */
   const restore = Effect.fnUntraced(function* (record: ServerRecord) {
     const daemon = yield* daemons.of(record.node_id)
-    // Deleted by force, the server may still be up there.
-    yield* daemon.remove(record.id, { kept: true })
     return yield* daemon.create({ ...creationOf(record), restore: true })
   })
 

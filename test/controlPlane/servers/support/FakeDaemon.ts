@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util"
 import { Effect, Latch, Option, type Scope, Stream } from "effect"
 import { NodeId, type ServerId } from "../../../../src/contract/domain/Id.ts"
 import type { InstallState } from "../../../../src/contract/domain/InstallState.ts"
@@ -368,7 +369,10 @@ export class FakeDaemon {
         const found = this.instances.get(spec.id)
         const stale = spec.arrival !== undefined && found?.spec.arrival !== spec.arrival
         if (stale) this.#forget(spec.id)
-        const known = stale ? undefined : found
+        const isBefore = (this.sequences.get(spec.id) ?? 0) < (spec.last_sequence ?? 0)
+        const isElsewhere = !isDeepStrictEqual(found?.spec.allocations, spec.allocations)
+        if (spec.restore === true && (isBefore || isElsewhere)) this.#keep(spec.id)
+        const known = this.instances.get(spec.id)
         const kept = this.kept.get(spec.id)
         if (known !== undefined) this.#define(known, spec)
         else if (spec.restore === true) {
