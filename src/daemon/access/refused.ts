@@ -29,6 +29,14 @@ export const unprocessable = (detail: string, hint: string) => new FileRefused({
 export const lacks = (path: string) =>
   unprocessable(`the backup has no ${path}`, "Choose paths that the backup has.")
 
+/** The backup has something where the server has a volume or mount, which is no part of a restore. */
+export const covered = (path: string) =>
+  conflict(
+    path,
+    "a volume or mount lies there, and the backup has files of its own there",
+    "Send paths that lie beside it."
+  )
+
 /** The codes of the system for states of the path that a caller can see and change. */
 const conflicts: Readonly<Record<string, string>> = {
   ENOTEMPTY: "the folder is not empty",

@@ -9,7 +9,7 @@ import type { RestoredPart } from "../../contract/domain/Backup.ts"
 import { isWithin, nameBytes } from "../../contract/domain/Files.ts"
 import { syncFolder } from "../access/contents.ts"
 import { checkPlacing, moveTo, type Placing, placeTree } from "../access/placing.ts"
-import { type AccessError, conflict, lacks } from "../access/refused.ts"
+import { type AccessError, conflict, covered, lacks } from "../access/refused.ts"
 import { bytesOf, type Site } from "../access/Site.ts"
 import { removeInside } from "../access/trees.ts"
 import { type ArchiveRefused, unpackFiles } from "../archives/unpackFiles.ts"
@@ -52,6 +52,22 @@ export const refuseFixed = Effect.fnUntraced(function* ({ part, site }: Pick<Par
       return yield* conflict(path, "it lies in a volume or mount, which is no part of a backup")
     if (part.mode === "replace" && fixed !== undefined)
       return yield* conflict(path, `a volume or mount lies at ${fixed}`, "Restore what lies beside it.")
+  }
+})
+
+/** Refuses what was unpacked if it would be merged into a volume or mount. */
+const refuseCovered = Effect.fnUntraced(function* ({ site }: PartParts, tree: fs.FileHandle) {
+  for (const target of site.sharedTargets) {
+    const names = target.slice(1).split("/").map(bytesOf)
+    const found = yield* enterAll(target, tree, names.slice(0, -1)).pipe(
+      Effect.flatMap((folder) =>
+        Option.isNone(folder) ? Effect.succeedNone : lstatIn(target, folder.value, names.at(-1) ?? "")
+      ),
+      // A file lies on the way, which is refused as such.
+      Effect.catchTag("PathRefused", () => Effect.succeedNone),
+      Effect.scoped
+    )
+    if (Option.isSome(found)) return yield* covered(target)
   }
 })
 
@@ -103,8 +119,10 @@ const unpackPart = Effect.fnUntraced(function* (
     const [lacking] = missing
     if (lacking !== undefined) return yield* lacks(lacking)
     const tree = yield* enter("/", root, aside)
-    if (parts.part.mode === "merge" && Option.isSome(tree))
+    if (parts.part.mode === "merge" && Option.isSome(tree)) {
+      yield* refuseCovered(parts, tree.value)
       yield* checkPlacing(placingOf(parts), { path: "/", from: tree.value, to: root })
+    }
     yield* io("/", () => fs.rename(within(root, aside), within(root, complete)))
     yield* syncFolder("/", root)
   }).pipe(Effect.onError(() => Effect.ignore(removeInside("/", folder))))

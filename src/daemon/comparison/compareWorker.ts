@@ -6,7 +6,7 @@ import { Effect, Option } from "effect"
 import { MOST_SHOWN, type PackedEntry, readPackedEntry } from "../../contract/domain/Backup.ts"
 import { childPath, isWithin, nameBytes, nameOf, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
-import { conflict, lacks, unprocessable } from "../access/refused.ts"
+import { conflict, covered, lacks, unprocessable } from "../access/refused.ts"
 import { IoError, ioSync } from "../disk/fsio.ts"
 import { describe, FOLDER, isTemporary, type Name, READ, within } from "../disk/safePath.ts"
 import { sentFailure } from "../packed/threads.ts"
@@ -206,6 +206,7 @@ const add = Effect.fnUntraced(function* (entry: PackedEntry): Effect.fn.Return<v
       there = yield* lstat(path, real)
     }
   }
+  if (isMerge && shared.includes(path)) return yield* covered(path)
   if (isForeign(path, there)) return
   if (there === undefined) note("created", path, size)
   else {

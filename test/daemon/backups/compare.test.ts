@@ -18,21 +18,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Result, Stream } from "effect"
 import * as fc from "fast-check"
 import type { RestoredPart } from "../../../src/contract/domain/Backup.ts"
-import type { CompareRequest } from "../../../src/contract/nodeApi/NodeBackups.ts"
 import { until } from "../../support/eventually.ts"
 import { freshSeed } from "../../support/random.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
-import { made, restoreOf, storedOf, worked } from "./scene.ts"
-
-type Scene = Effect.Success<ReturnType<typeof filesOf>>
-type Backup = Effect.Success<ReturnType<typeof made>>
-
-const compared = ({ backups, id }: Scene, { backup_id, figures }: Backup, request: CompareRequest = {}) =>
-  Effect.scoped(
-    Effect.flatMap(backups.index(storedOf(backup_id, figures)), (index) =>
-      backups.compare(id, request, index)
-    )
-  )
+import { compared, made, restoreOf, worked } from "./scene.ts"
 
 interface Seen {
   readonly text: string

@@ -4,8 +4,8 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { RestoredPart } from "../../../src/contract/domain/Backup.ts"
-import { filesOf, places, put } from "../access/scene.ts"
-import { made, restoreOf, worked } from "./scene.ts"
+import { filesOf, places, put, refusalOf } from "../access/scene.ts"
+import { compared, made, restoreOf, worked } from "./scene.ts"
 
 type Scene = Effect.Success<ReturnType<typeof filesOf>>
 
@@ -100,6 +100,29 @@ for (const [name, place] of Object.entries(places)) {
         assert.strictEqual(all.state, "done", all.reason)
         assert.strictEqual(text(scene, "plugins/b.yml"), "old")
         assert.deepStrictEqual(hidden(scene), [])
+      })
+    )
+
+    it.live("merge does not write what another server had there into a volume, and a dry run says so", () =>
+      Effect.gen(function* () {
+        const other = yield* filesOf(place)
+        mkdirSync(join(other.folder, "shared"))
+        put(other.folder, "shared/v.txt", "of the other server")
+        put(other.folder, "plugins/b.yml", "b")
+        const backup = yield* made(other)
+        const volumes = [{ name: "s", source: "shared", target: "shared", mode: "rw" as const }]
+        const scene = yield* filesOf(place, { volumes }, other.node)
+        const all = { mode: "merge" as const, paths: ["/"] }
+        const end = yield* restored(scene, backup, all)
+        const why = "/shared: a volume or mount lies there, and the backup has files of its own there"
+        assert.deepInclude(end, { state: "failed", reason: why })
+        assert.strictEqual(yield* refusalOf(compared(scene, backup, { part: all })), `409 ${why}`)
+        assert.strictEqual(readFileSync(join(scene.node.dataDir, "volumes/shared/v.txt"), "utf8"), "volume")
+        assert.isFalse(existsSync(join(scene.folder, "plugins/b.yml")))
+        assert.deepStrictEqual(hidden(scene), [])
+        const beside = yield* restored(scene, backup, { mode: "merge", paths: ["/plugins"] })
+        assert.strictEqual(beside.state, "done", beside.reason)
+        assert.strictEqual(text(scene, "plugins/b.yml"), "b")
       })
     )
 

@@ -15,6 +15,7 @@ import {
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
 import { serverId } from "../../../src/contract/domain/Id.ts"
 import { idBytes } from "../../../src/contract/domain/idBytes.ts"
+import type { CompareRequest } from "../../../src/contract/nodeApi/NodeBackups.ts"
 import { eventually } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import type { filesOf } from "../access/scene.ts"
@@ -61,6 +62,18 @@ export const made = Effect.fnUntraced(function* (
   const end = yield* worked(scene, createOf(backup_id), newId(), target)
   return { ...end, backup_id }
 })
+
+/** Compares the files of a server with a backup, as the dry run of a restore does. */
+export const compared = (
+  { backups, id }: Pick<Scene, "backups" | "id">,
+  { backup_id, figures }: Pick<Effect.Success<ReturnType<typeof made>>, "backup_id" | "figures">,
+  request: CompareRequest = {}
+) =>
+  Effect.scoped(
+    Effect.flatMap(backups.index(storedOf(backup_id, figures)), (index) =>
+      backups.compare(id, request, index)
+    )
+  )
 
 /** Reads the archive of a backup, as a download does. */
 export const readOf = (
