@@ -6,6 +6,7 @@ import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { type AccessError, unprocessable } from "../access/refused.ts"
+import type { Line } from "../console/lines.ts"
 import { onlineMatcher } from "../console/onlineSignal.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { InstanceState } from "../state/InstanceState.ts"
@@ -33,7 +34,8 @@ const sayAndAwait = Effect.fnUntraced(function* (
   const run = instance.run()
   if (run === undefined || !isHeld(instance.file.get()))
     return "the server ended before the commands of quiesce"
-  const matches = (text: string) => found.matcher([{ text, continues: false, isCut: false }]) === true
+  // A player may choose where the rest of a long line begins.
+  const matches = (line: Line) => !line.continues && found.matcher([line]) === true
   const awaited = Stream.runHead(Stream.filter(lines, matches)).pipe(
     Effect.as(undefined),
     Effect.raceFirst(

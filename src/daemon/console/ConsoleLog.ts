@@ -57,16 +57,16 @@ interface Position {
 }
 
 const makeSubscribers = () => {
-  const queues = new Set<Queue.Queue<string>>()
+  const queues = new Set<Queue.Queue<Line>>()
   const ended = Deferred.makeUnsafe<void>()
   return {
     isEmpty: () => queues.size === 0,
     publish: (lines: ReadonlyArray<Line>) => {
-      const texts = lines.slice(-QUEUED_LINES).map(({ text }) => text)
-      return Effect.forEach(queues, (queue) => Queue.offerAll(queue, texts), { discard: true })
+      const newest = lines.slice(-QUEUED_LINES)
+      return Effect.forEach(queues, (queue) => Queue.offerAll(queue, newest), { discard: true })
     },
     subscribe: Effect.acquireRelease(
-      Effect.tap(Queue.sliding<string>(QUEUED_LINES), (queue) => Effect.sync(() => queues.add(queue))),
+      Effect.tap(Queue.sliding<Line>(QUEUED_LINES), (queue) => Effect.sync(() => queues.add(queue))),
       (queue) => Effect.sync(() => queues.delete(queue))
     ).pipe(Effect.map((queue) => Stream.interruptWhen(Stream.fromQueue(queue), Deferred.await(ended)))),
     end: Effect.asVoid(Deferred.succeed(ended, undefined))

@@ -8,6 +8,7 @@ import { atPlace, type TracePlace, tracePlace } from "../../shared/observability
 import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
 import { type ConsoleLog, makeConsoleLog, noListener } from "../console/ConsoleLog.ts"
+import type { Line } from "../console/lines.ts"
 import type { IoError } from "../disk/fsio.ts"
 import type { LaunchFailed, Run, RunUser } from "../runtime/Runtime.ts"
 import type { InstanceFile, InstanceFileOwner, WaitingWrites } from "../state/InstanceFile.ts"
@@ -208,12 +209,17 @@ export class Instance implements InstanceFileOwner {
     return Effect.suspend(() =>
       this.#isShutDown
         ? Effect.succeed(Stream.empty)
-        : Effect.flatMap(this.#openConsole, (console) => console.subscribe)
+        : Effect.flatMap(this.#openConsole, (console) =>
+            Effect.map(
+              console.subscribe,
+              Stream.map(({ text }) => text)
+            )
+          )
     )
   }
 
-  /** Lines that a running server prints from now on, without those that wait to be read. */
-  get newLines(): Effect.Effect<Stream.Stream<string>, IoError, Scope.Scope> {
+  /** Lines and parts of long lines that a running server prints from now on, without those that wait to be read. */
+  get newLines(): Effect.Effect<Stream.Stream<Line>, IoError, Scope.Scope> {
     return Effect.flatMap(this.#openConsole, (console) =>
       Effect.andThen(console.finish(noListener), console.subscribe)
     )

@@ -80,6 +80,16 @@ describe("spec 12.10: a server whose software has quiesce", () => {
       })
     )
 
+  it.live("a part of a line that is longer than 8 KiB is not taken for the line of output", () =>
+    Effect.gen(function* () {
+      const scene = yield* running()
+      put(scene.folder, "mute", `${"x".repeat(8 * 1024)}Saved the game\n`)
+      const rule = { ...commands, until: "regex:^Saved the game$", timeout: 1 }
+      const { figures } = yield* worked(scene, quiescing(rule))
+      assert.strictEqual(figures?.consistency, "crash")
+    })
+  )
+
   it.live("gets the last commands from a cancelled backup, too", () =>
     Effect.gen(function* () {
       const scene = yield* running()

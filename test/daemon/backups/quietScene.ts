@@ -7,12 +7,12 @@ import { put } from "../access/scene.ts"
 import { specOf } from "../support.ts"
 import { createOf, newId } from "./scene.ts"
 
-/** Saves as Minecraft does, unless there is a file `mute`; each line of its console is printed. */
+/** Saves as Minecraft does, unless there is a file `mute`, which is printed instead; each line of its console is printed. */
 const program = `sh -c 'echo ready; while read -r line; do
   echo "got $line";
   case "$line" in
     stop) while [ -e slow ]; do sleep 0.05; done; exit 0 ;;
-    "save-all flush") [ -e mute ] || { echo saved > level.dat; echo "Saved the game"; } ;;
+    "save-all flush") if [ -e mute ]; then cat mute; else echo saved > level.dat; echo "Saved the game"; fi ;;
   esac;
 done'`.replaceAll("\n", " ")
 
