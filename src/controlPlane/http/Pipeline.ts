@@ -38,7 +38,7 @@ import { LargeAnswers, tooManyInProgress, tooManyUnread } from "./LargeAnswers.t
 import { allowSilence, boundReading, clientOf } from "./node/clients.ts"
 import { CurrentPrincipal } from "./Principal.ts"
 import { recordRequest } from "./requestMetrics.ts"
-import { pathOf, requestQuery } from "./requestUrl.ts"
+import { isDryRun, pathOf, requestQuery } from "./requestUrl.ts"
 import {
   bodyTooLarge,
   makePreflight,
@@ -104,20 +104,17 @@ interface Exchange {
 /** The caller is a browser that asks for the permission of a page, or its key could not be checked. */
 const unknown: Caller = { ...stranger, isStranger: false }
 
+const within = (app: App, seconds: number, ended: Effect.Effect<void> = Effect.void): App =>
+  Effect.timeoutOrElse(app, {
+    duration: Duration.seconds(seconds),
+    orElse: () => Effect.andThen(ended, new TimedOut({ detail: `no response within ${seconds} s` }))
+  })
+
 /** Runs a handler in a fiber of `scope`, which a closed connection does not interrupt, for at most `seconds`. */
 const timed = (app: App, seconds: number, scope: Scope.Scope): App =>
   Effect.flatMap(
     Effect.forkIn(app, scope, { startImmediately: true }),
-    (handler) =>
-      handler.pollUnsafe() ??
-      Effect.timeoutOrElse(Fiber.join(handler), {
-        duration: Duration.seconds(seconds),
-        orElse: () =>
-          Effect.andThen(
-            Fiber.interrupt(handler),
-            new TimedOut({ detail: `no response within ${seconds} s` })
-          )
-      })
+    (handler) => handler.pollUnsafe() ?? within(Fiber.join(handler), seconds, Fiber.interrupt(handler))
   )
 
 /** Adds a service to the context of a request; the request restores the context of its fiber at its end. */
@@ -312,7 +309,11 @@ const makeHandled = Effect.fnUntraced(function* (options: PipelineOptions) {
     // The handler of a WebSocket lasts as long as the connection.
     const lasts = isStream === true && request.headers.upgrade !== undefined
     if (longestWait > 0) allowSilence(request, timeout + longestWait + LINGER)
-    return lasts ? handler : timed(handler, timeout + longestWait, scope)
+    if (lasts) return handler
+    // A dry run changes nothing, so a closed connection ends it.
+    return isDryRun(request.url)
+      ? within(handler, timeout + longestWait)
+      : timed(handler, timeout + longestWait, scope)
   }
 
   return (exchange: Exchange, caller: Caller, app: App): App => {

@@ -17,6 +17,10 @@ export const requestQuery = (url: string): string => {
   return mark === -1 ? "" : url.slice(mark + 1)
 }
 
+/** Whether a request asks what it would change. */
+export const isDryRun = (url: string): boolean =>
+  url.includes("dry_run=true") && new URLSearchParams(requestQuery(url)).get("dry_run") === "true"
+
 /** Whether a path, as {@link requestPath} returns it, is `/api` or below it. */
 export const isApi = (path: string): boolean => path === "/api" || path.startsWith("/api/")
 

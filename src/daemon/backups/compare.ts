@@ -67,6 +67,8 @@ export const makeCompare = (files: InstanceFiles["Service"]) => {
     instance.accesses
       .run(() => whyClosed(instance), compare(instance, request, index))
       .pipe(
+        // The wait for a turn counts as well.
+        turns.withPermit,
         Effect.timeoutOrElse({
           duration: `${LONGEST} seconds`,
           orElse: () =>
@@ -78,7 +80,6 @@ export const makeCompare = (files: InstanceFiles["Service"]) => {
               )
             )
         }),
-        turns.withPermit,
         Effect.mapError(toFileError("/"))
       )
 }

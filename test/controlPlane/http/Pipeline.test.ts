@@ -2,14 +2,14 @@
 import { connect, type Socket } from "node:net"
 import { NodeHttpServer } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { type Context, Duration, Effect, Layer, Logger } from "effect"
+import { type Context, Duration, Effect, Fiber, Layer, Logger } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { Unavailable } from "../../../src/contract/domain/errors.ts"
 import { Authentication, stranger } from "../../../src/controlPlane/http/authenticate.ts"
 import { makeNodeServer } from "../../../src/controlPlane/http/node/nodeServer.ts"
 import { withPipeline } from "../../../src/controlPlane/http/Pipeline.ts"
 import type { Principal } from "../../../src/controlPlane/http/Principal.ts"
-import { eventually } from "../../support/eventually.ts"
+import { eventually, until } from "../../support/eventually.ts"
 import { requestTo } from "../../support/Service.ts"
 import { assertError } from "./support/http.ts"
 
@@ -40,14 +40,16 @@ const routes = Layer.mergeAll(
 const serve = (
   log: (line: string) => void,
   authentication = open,
-  onConnection: (socket: Socket) => void = () => {}
+  onConnection: (socket: Socket) => void = () => {},
+  timeout: Duration.Input = 50,
+  more = routes
 ) => {
   const pipeline = withPipeline({
     declared: [],
     bodyLimit: 1024,
-    timeout: Duration.millis(50),
+    timeout: Duration.fromInputUnsafe(timeout),
     reading: Duration.millis(300)
-  })(routes).pipe(Layer.provide(Layer.succeed(Authentication, Authentication.of(authentication))))
+  })(more).pipe(Layer.provide(Layer.succeed(Authentication, Authentication.of(authentication))))
   return HttpRouter.serve(pipeline, {
     disableLogger: true,
     disableListenLog: true
@@ -73,6 +75,39 @@ describe("spec 1.7: timeouts and defects", () => {
     Effect.gen(function* () {
       assertError(yield* get("/never"), 504, "no response within 0.05 s")
     }).pipe(Effect.provide(serve(() => {})))
+  )
+
+  it.live("a closed connection ends a dry run, which changes nothing, and no other request", () =>
+    Effect.gen(function* () {
+      const begun: Array<string> = []
+      const ended: Array<string> = []
+      const work = HttpRouter.add("POST", "/work", ({ url }) =>
+        Effect.suspend(() => {
+          begun.push(url)
+          return Effect.onInterrupt(Effect.never, () => Effect.sync(() => void ended.push(url)))
+        })
+      )
+      yield* Effect.gen(function* () {
+        const urls = ["/work", "/work?dry_run=true"]
+        for (const url of urls) {
+          const caller = yield* Effect.forkChild(get(url, "POST"))
+          yield* until("it has begun", () => begun.includes(url))
+          yield* Fiber.interrupt(caller)
+        }
+        yield* until("a request has ended", () => ended.length > 0)
+        assert.deepStrictEqual(ended, ["/work?dry_run=true"])
+      }).pipe(
+        Effect.provide(
+          serve(
+            () => {},
+            open,
+            () => {},
+            "10 minutes",
+            work
+          )
+        )
+      )
+    })
   )
 
   it.live("a defect is 500 with a generic detail; only the log has the cause, with the request id", () => {

@@ -16,8 +16,12 @@ import { dirname, join } from "node:path"
 import { zstdCompressSync } from "node:zlib"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Result, Stream } from "effect"
+import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import type { RestoredPart } from "../../../src/contract/domain/Backup.ts"
+import { makeCompare } from "../../../src/daemon/backups/compare.ts"
+import type { InstanceFiles } from "../../../src/daemon/files/InstanceFiles.ts"
+import type { Instance } from "../../../src/daemon/instances/Instance.ts"
 import { until } from "../../support/eventually.ts"
 import { freshSeed } from "../../support/random.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
@@ -198,6 +202,22 @@ describe("spec 12.5: the dry run of a restore of many files", () => {
       const { changed, created, removed } = yield* compared(scene, backup)
       assert.deepStrictEqual([created.count, changed.count, removed.count], [201, 0, 300])
       assert.lengthOf(removed.first, 100)
+    })
+  )
+})
+
+describe("spec 12.5: comparisons that wait for each other", () => {
+  it.effect("the wait for a turn is part of the 60 s", () =>
+    Effect.gen(function* () {
+      // A server whose files are compared for ever.
+      const instance = { accesses: { run: () => Effect.never } } as unknown as Instance
+      const compare = makeCompare({} as InstanceFiles["Service"])
+      const fibers = yield* Effect.forEach(Array.from({ length: 3 }), () =>
+        Effect.forkChild(Effect.flip(compare(instance, {}, Stream.empty)), { startImmediately: true })
+      )
+      yield* TestClock.adjust("60 seconds")
+      for (const fiber of fibers)
+        assert.propertyVal(yield* Fiber.join(fiber), "detail", "/: the files were not compared within 60 s")
     })
   )
 })
