@@ -1,18 +1,44 @@
 /** Commands against the service of the tests. */
 import { join, resolve } from "node:path"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert } from "@effect/vitest"
-import { Effect } from "effect"
+import { ConfigProvider, Console, Effect, Runtime, Stdio } from "effect"
+import { commandLine } from "../../src/cli/commands.ts"
 import { startChild } from "../support/child.ts"
-import { muster } from "../support/command.ts"
+import { type Ended, muster } from "../support/command.ts"
 import { Muster } from "../support/Muster.ts"
 
 const root = resolve(import.meta.dirname, "../..")
 
 export const environment = Effect.map(Muster, ({ key, url }) => ({ MUSTER_URL: url, MUSTER_API_KEY: key }))
 
-/** Runs a command against the service of the tests. */
+/** Whether a command writes bytes to standard output, as which only a process of its own has one. */
+const writesBytes = ([, second, ...others]: ReadonlyArray<string>) => second === "cat" || others.includes("-")
+
+/**
+ * Runs a command against the service of the tests, without a process if that makes no difference: its start would be
+ * most of the work.
+ */
 export const run = Effect.fnUntraced(function* (...args: ReadonlyArray<string>) {
-  return yield* muster(args, yield* environment)
+  if (writesBytes(args)) return yield* muster(args, yield* environment)
+  const printed = { stdout: "", stderr: "" }
+  const to = (stream: keyof typeof printed) => (text: unknown) => {
+    printed[stream] += `${text}\n`
+  }
+  const env = { ...(yield* environment), XDG_CONFIG_HOME: "/dev/null" }
+  const exit = yield* commandLine(args[0]).pipe(
+    Effect.provideService(Console.Console, { ...console, log: to("stdout"), error: to("stderr") }),
+    Effect.provide([
+      NodeServices.layer,
+      Stdio.layerTest({ args: Effect.succeed(args) }),
+      ConfigProvider.layer(ConfigProvider.fromEnv({ env }))
+    ]),
+    Effect.exit
+  )
+  const code = yield* Effect.callback<number>((resume) =>
+    Runtime.defaultTeardown(exit, (status) => resume(Effect.succeed(status)))
+  )
+  return { ...printed, code } satisfies Ended
 })
 
 /** Runs a command that must succeed, and returns its standard output. */

@@ -67,11 +67,14 @@ export const shown = (text: string): string =>
     .join("")
 
 /** Prints {@link shown} texts only, whatever their origin. */
-export const SafeConsole = Layer.succeed(Console.Console, {
-  ...console,
-  log: (text: unknown) => console.log(shown(String(text))),
-  error: (text: unknown) => console.error(shown(String(text)))
-})
+export const SafeConsole = Layer.effect(
+  Console.Console,
+  Effect.map(Console.Console, (console) => ({
+    ...console,
+    log: (text: unknown) => console.log(shown(String(text))),
+    error: (text: unknown) => console.error(shown(String(text)))
+  }))
+)
 
 /** Prints a step of work that takes time, to standard error: standard output has the result. */
 export const note = (text: string) => Console.error(text)
