@@ -36,8 +36,9 @@ export default defineConfig({
   ],
   test: {
     globalSetup: ["bundle", "postgres", "docker"].map((name) => `test/support/${name}Setup.ts`),
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
+    // Longer than the deadlines of tests, which say what they wait for.
+    testTimeout: 120_000,
+    hookTimeout: 180_000,
     pool: "forks",
     // One more than the cores of a small machine: tests wait for processes.
     maxWorkers: 3,

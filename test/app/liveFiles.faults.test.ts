@@ -29,8 +29,7 @@ describe("reload of certificates", () => {
           writeFileSync(path, next)
           yield* eventually(
             Effect.sync(() => got.at(-1)),
-            (last) => last === next,
-            "15 seconds"
+            (last) => last === next
           )
         }
         const warnings = lines.filter((line) => line.includes("a new value could not be applied"))

@@ -174,7 +174,7 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
           const follower = yield* start("follow")
           yield* follower.prints(/^reset \{\}$/m)
           const created = yield* start("create")
-          const [, id = ""] = yield* created.prints(/\b([a-z][a-z0-9]{11}) is running/, "30 seconds")
+          const [, id = ""] = yield* created.prints(/\b([a-z][a-z0-9]{11}) is running/)
           assert.strictEqual(yield* created.exited(), 0, created.output())
           yield* follower.prints(new RegExp(`^status \\{ ${id}: 'running' \\}$`, "m"))
           const console = yield* start("console")
@@ -240,7 +240,7 @@ layer(Project.layer, { excludeTestServices: true, timeout: "300 seconds" })(
             )
             assert.strictEqual(spare.length, 2)
             yield* first.signal("SIGKILL")
-            yield* first.exited("10 seconds")
+            yield* first.exited()
             yield* start
             assert.strictEqual(yield* taken("match-1"), one)
             addresses.add(yield* taken("match-3")).add(yield* taken("match-4"))

@@ -188,16 +188,13 @@ describe.runIf(prometheus.run)(`deploy/monitoring: the board${prometheus.note}`,
 
         yield* eventually(
           Effect.orElseSucceed(query('count(up{job=~"muster|muster-node"} == 1)'), () => undefined),
-          (answer) => answer?.data.result[0]?.value[1] === "2",
-          "30 seconds"
+          (answer) => answer?.data.result[0]?.value[1] === "2"
         )
         assert.isAbove(queries.length, 40)
         for (const { expr, title } of queries) {
-          const answer = yield* eventually(
-            query(expr),
-            ({ data }) => data.result.length > 0,
-            "20 seconds"
-          ).pipe(Effect.catch(({ message }) => Effect.die(new Error(`${title}: ${expr}: ${message}`))))
+          const answer = yield* eventually(query(expr), ({ data }) => data.result.length > 0).pipe(
+            Effect.catch(({ message }) => Effect.die(new Error(`${title}: ${expr}: ${message}`)))
+          )
           assert.strictEqual(answer.status, "success", expr)
         }
         // The rules are evaluated without an error, and none of those about an outage fires.

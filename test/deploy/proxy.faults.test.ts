@@ -174,8 +174,7 @@ describe.each(proxies.map((proxy) => [`${proxy.name}${proxy.program.note}`, prox
               Effect.map(next.request("GET", "/metrics"), ({ text }) =>
                 /^muster_http_requests_total\{[^}]*status="202"[^}]*\} [1-9]/m.test(text)
               ),
-              (used) => used,
-              "30 seconds"
+              (used) => used
             )
           }
           yield* Ref.set(done, true)

@@ -166,7 +166,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
         const { engines } = decodePackage(readFileSync(join(folder, "package.json"), "utf8"))
         const old = `data:text/javascript,Object.defineProperty(process.versions,"node",{value:"20.20.2"})`
         const child = yield* startChild([process.execPath, "--import", old, main, "serve"], { cwd: folder })
-        assert.strictEqual(yield* child.exited("30 seconds"), 1)
+        assert.strictEqual(yield* child.exited(), 1)
         const oldest = engines.node.replace(">=", "")
         assert.strictEqual(
           child.output(),
@@ -198,8 +198,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
           env: { MUSTER_PORT: "0", APP_ADMIN_API_KEY: adminKey, ...(yield* freeAllocations(1)) }
         })
         const [, url = "", hangup = ""] = yield* service.prints(
-          /listens on (http:\S+)[\s\S]*no blueprints in .*`muster init`.*`(kill -HUP \d+)`/,
-          "30 seconds"
+          /listens on (http:\S+)[\s\S]*no blueprints in .*`muster init`.*`(kill -HUP \d+)`/
         )
         yield* run([process.execPath, main, "init"], { cwd })
         yield* run(["sh", "-c", hangup], { cwd })
@@ -208,7 +207,7 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
           ({ status }) => status === 200
         )
         yield* service.signal("SIGTERM")
-        assert.strictEqual(yield* service.exited("30 seconds"), 0)
+        assert.strictEqual(yield* service.exited(), 0)
       }).pipe(Effect.scoped)
     )
 
@@ -249,14 +248,14 @@ layer(Built.layer, { excludeTestServices: true, timeout: "150 seconds" })("npm p
             ...(yield* freeAllocations(4))
           }
         })
-        const [, url = ""] = yield* service.prints(/listens on (http:\S+)/, "30 seconds")
+        const [, url = ""] = yield* service.prints(/listens on (http:\S+)/)
         const source = snippet.replace("http://127.0.0.1:5620", url).replace("<key>", adminKey)
         const project = yield* consumer(folder, source)
         const output = yield* run([process.execPath, "example.ts"], { cwd: project })
         const id = /\b[a-z][a-z0-9]{11}\b/.exec(output)?.[0] ?? output
         yield* becomes({ request: requestTo(url, adminKey) }, id, "running")
         yield* service.signal("SIGTERM")
-        assert.strictEqual(yield* service.exited("30 seconds"), 0, service.output())
+        assert.strictEqual(yield* service.exited(), 0, service.output())
       }).pipe(Effect.scoped)
     )
   })

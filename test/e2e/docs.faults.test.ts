@@ -26,7 +26,7 @@ const run = Effect.fnUntraced(function* (
   { folder, ...options }: { readonly folder: string; readonly env?: Record<string, string> }
 ) {
   const child = yield* startChild(["bash", "-ec", block], { cwd: folder, ...options })
-  assert.strictEqual(yield* child.exited("30 seconds"), 0, child.output())
+  assert.strictEqual(yield* child.exited(), 0, child.output())
   return child.stdout()
 }, Effect.scoped)
 
@@ -86,7 +86,7 @@ layer(Installed.layer, { excludeTestServices: true, timeout: "60 seconds" })("do
         )
         const command = service.asPrinted(printed("docs/api.md", "events"))
         const child = yield* startChild(["bash", "-c", command], { cwd: service.folder })
-        assert.strictEqual(yield* child.exited("30 seconds"), 28) // --max-time has ended curl
+        assert.strictEqual(yield* child.exited(), 28) // --max-time has ended curl
         assert.match(child.stdout(), /^id: \d+$/m)
         assert.notInclude(child.stdout(), '"Topic":"deleted"')
       }).pipe(Effect.scoped)
@@ -363,7 +363,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
         const started = (block: string, env: Record<string, string>) =>
           startChild(["bash", "-c", block], { cwd: folder, env })
         const control = yield* started(printed("docs/nodes.md", "control"), { MUSTER_PORT: String(port) })
-        yield* control.prints(/listens on http:[\s\S]*\/docs/, "30 seconds")
+        yield* control.prints(/listens on http:[\s\S]*\/docs/)
         const here = { folder }
         assert.include(yield* run(`${printed("docs/nodes.md", "list").trim()} 2>&1`, here), "No nodes")
         const key = (yield* run(printed("docs/nodes.md", "key"), here)).trim()
@@ -380,7 +380,7 @@ describe("docs/nodes.md and docs/docker.md", () => {
         const docker = printed("docs/docker.md", "node").replace("npm run -s muster -- node\n", "")
         const env = { MUSTER_DATA_DIR: dataDir, MUSTER_NODE_PORT: String(daemonPort) }
         const node = yield* started(`${docker.trim()} ${command}`, env)
-        yield* node.prints(/node \S+, listens on/, "30 seconds")
+        yield* node.prints(/node \S+, listens on/)
 
         const list = printed("docs/nodes.md", "list")
         const is = (state: RegExp) => eventually(run(list, here), (output) => state.test(output))
@@ -413,12 +413,12 @@ describe("docs/running.md, Start in a folder of your own", () => {
         cwd: "/",
         env: { HOME: home, MUSTER_PORT: "0", ...(yield* freeAllocations(1)) }
       })
-      const [, url = ""] = yield* child.prints(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+      const [, url = ""] = yield* child.prints(/listens on (http:\S+)[\s\S]*\/docs/)
       const key = readFileSync(join(home, "servers/data/admin.key"), "utf8").trim()
       yield* expectStatus({ request: requestTo(url, key) }, 200, "GET", "/api/blueprints/demo-saved")
       assert.notInclude(child.output(), "no blueprints")
       yield* child.signalAll("SIGINT")
-      yield* child.exited("30 seconds")
+      yield* child.exited()
     }).pipe(Effect.scoped)
   )
 })

@@ -183,10 +183,9 @@ describe("drain with move, through kill -9", () => {
           yield* kill()
           yield* eventually(
             moveOf(api, from.id).pipe(Effect.orElseSucceed(() => undefined)),
-            (move) => move?.left === 0,
-            "40 seconds"
+            (move) => move?.left === 0
           )
-          yield* becomes(api, id, "running", "40 seconds")
+          yield* becomes(api, id, "running")
           const server = yield* serverOf(api, id)
           assert.strictEqual(server.node_id, to.id)
           assert.strictEqual(

@@ -130,7 +130,7 @@ describe("docs/database.md, Know the effects of a restore", () => {
         const shell = yield* startChild(["sh", "-s"], { cwd: dirname(dataDir) })
         yield* shell.write(block.replace("http://127.0.0.1:5620", api.url))
         yield* shell.endInput
-        assert.strictEqual(yield* shell.exited("30 seconds"), 0, shell.output())
+        assert.strictEqual(yield* shell.exited(), 0, shell.output())
         assert.include(shell.output(), `"server_id": "${since}"`)
         const listed = yield* expectStatus(api, 200, "GET", "/api/servers")
         const ids: ReadonlyArray<string> = listed.json.map(({ id }: { readonly id: string }) => id)
@@ -229,7 +229,7 @@ describe("docs/database.md, Back up PostgreSQL", () => {
             cwd: folder,
             env: { MUSTER_DATABASE_URL: database, PATH: `${postgresTools}:${process.env.PATH}` }
           })
-          assert.strictEqual(yield* shell.exited("30 seconds"), 0, shell.output())
+          assert.strictEqual(yield* shell.exited(), 0, shell.output())
         })
         /** Runs services on the database while they are used. */
         const served = <A, E, R>(use: (api: Service) => Effect.Effect<A, E, R>) =>

@@ -108,8 +108,7 @@ describe("spec 9.3: at least once and in order for each server", () => {
 
         yield* eventually(
           Effect.sync(() => nodes.filter((node) => !node.quiet()).map(({ id }) => id)),
-          (talking) => talking.length === 0,
-          "40 seconds"
+          (talking) => talking.length === 0
         )
         const wrong = (listed: ReadonlyArray<Listed>) =>
           listed

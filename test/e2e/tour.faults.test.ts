@@ -81,7 +81,7 @@ describe("README, Let a friend on the network join", () => {
             const service = yield* npmStart(folder)
             const id = yield* running(service, "demo-saved")
             yield* service.npm.signalAll("SIGINT")
-            assert.strictEqual(yield* service.npm.exited("30 seconds"), 0)
+            assert.strictEqual(yield* service.npm.exited(), 0)
             return id
           })
         )
@@ -93,7 +93,7 @@ describe("README, Let a friend on the network join", () => {
           cwd: folder,
           env: { MUSTER_PORT: String(port) }
         })
-        const [, url = ""] = yield* npm.prints(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+        const [, url = ""] = yield* npm.prints(/listens on (http:\S+)[\s\S]*\/docs/)
         const service = {
           request: requestTo(url, readFileSync(join(folder, "data/admin.key"), "utf8").trim())
         }
@@ -108,7 +108,7 @@ describe("README, Let a friend on the network join", () => {
         const kept = yield* expectStatus(service, 200, "GET", `/api/servers/${before}`)
         assert.strictEqual(kept.json.allocations.default.ip, "127.0.0.1")
         yield* npm.signalAll("SIGINT")
-        yield* npm.exited("30 seconds")
+        yield* npm.exited()
       }).pipe(Effect.scoped),
     90_000
   )
@@ -129,11 +129,10 @@ describe("docs/running.md, Stop the service", () => {
         yield* becomes(service, passing, "running")
         assert.strictEqual(yield* statusOf(service, kept), "running")
         yield* service.npm[to](signal)
-        assert.strictEqual(yield* service.npm.exited("30 seconds"), 0, service.npm.output())
+        assert.strictEqual(yield* service.npm.exited(), 0, service.npm.output())
         yield* eventually(
           Effect.sync(() => processesBelow(service.folder)),
-          (left) => left.length === 0,
-          "5 seconds"
+          (left) => left.length === 0
         )
         const console = readFileSync(join(service.folder, "data/node/servers", kept, "console.log"), "utf8")
         assert.match(console, /demo: stopping\n\[stopped as requested: exit code 0\]\n$/)

@@ -76,7 +76,7 @@ describe("docs/tutorials/fleet.md", () => {
         const control = yield* start(printed("docs/tutorials/fleet.md", "control"), {
           MUSTER_PORT: String(port)
         })
-        yield* control.prints(/listens on http:[\s\S]*\/docs/, "30 seconds")
+        yield* control.prints(/listens on http:[\s\S]*\/docs/)
         const run = runner(folder)
         const keys = (yield* run(printed("docs/tutorials/fleet.md", "keys"), here)).trim().split("\n")
         const nodes = [
@@ -92,7 +92,7 @@ describe("docs/tutorials/fleet.md", () => {
             .replace("5585", own)
             .replace("25565-25664", `${first + 10 * at}-${first + 10 * at + 9}`)
           const node = yield* start(command, { MUSTER_DATA_DIR: data, MUSTER_NODE_PORT: own })
-          yield* node.prints(/node \S+, listens on/, "30 seconds")
+          yield* node.prints(/node \S+, listens on/)
         }
         const created = yield* eventually(
           run(printed("docs/tutorials/fleet.md", "create")),

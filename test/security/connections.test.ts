@@ -50,8 +50,7 @@ const peers = (url: string, count: number, bytes = "") => {
 const answers = (url: string, status: number) =>
   eventually(
     Effect.result(Effect.timeout(statusOf(url), "2 seconds")),
-    (result) => Result.isSuccess(result) && result.success === status,
-    "15 seconds"
+    (result) => Result.isSuccess(result) && result.success === status
   )
 
 describe("connections: silent peers", () => {

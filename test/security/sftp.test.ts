@@ -92,8 +92,7 @@ layer(sftpService(), { excludeTestServices: true, timeout: "60 seconds" })(
           )
           yield* eventually(
             () => closed.size,
-            (size) => size === 4,
-            "5 seconds"
+            (size) => size === 4
           )
         }).pipe(Effect.scoped)
       )

@@ -233,8 +233,7 @@ layer(sftpService(), { excludeTestServices: true, timeout: "120 seconds" })("pac
             for (let sent = 0; sent < MIB; sent += piece.length) protocol.channelData(to, piece)
             yield* eventually(
               () => socket.writableLength === 0 || socket.destroyed,
-              (isSent) => isSent,
-              "20 seconds"
+              (isSent) => isSent
             )
           }
         }, Effect.scoped)

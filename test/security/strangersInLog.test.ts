@@ -27,7 +27,7 @@ layer(service(noNode), options)("the log and unauthenticated requests", (it) => 
             .slice(before)
             .split("\n")
             .filter((line) => line.includes("stranger-"))
-        yield* eventually(Effect.sync(lines), (found) => found.length > 0, "15 seconds")
+        yield* eventually(Effect.sync(lines), (found) => found.length > 0)
         // An authenticated write, logged after all unauthenticated requests.
         yield* api.request("DELETE", "/api/servers/known")
         yield* eventually(Effect.sync(api.output), (text) =>

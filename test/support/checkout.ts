@@ -51,7 +51,7 @@ export const npmStart = (
       }
     })
     yield* Effect.addFinalizer(() => endLeftovers(join(folder, "data")))
-    const [, url = ""] = yield* npm.prints(/listens on (http:\S+)[\s\S]*\/docs/, "30 seconds")
+    const [, url = ""] = yield* npm.prints(/listens on (http:\S+)[\s\S]*\/docs/)
     const key = readFileSync(join(folder, "data/admin.key"), "utf8").trim()
     return {
       folder,

@@ -46,7 +46,7 @@ const poll = <A, E, R>(read: Read<A, E, R>, until: (value: A) => boolean, second
 export const eventually = <A, E = never, R = never>(
   read: Read<A, E, R>,
   until: (value: A) => boolean = Boolean,
-  within: `${number} seconds` = "45 seconds"
+  within: `${number} seconds` = "90 seconds"
 ): Effect.Effect<A, E | ServiceFailed, R> =>
   Effect.flatMap(poll(read, until, Number.parseFloat(within)), (seen) =>
     "last" in seen
@@ -60,7 +60,7 @@ export const eventually = <A, E = never, R = never>(
 export const until = <E = never, R = never>(
   what: string,
   condition: Read<boolean, E, R>,
-  seconds = 45
+  seconds = 90
 ): Effect.Effect<void, E, R> =>
   Effect.flatMap(poll(condition, Boolean, seconds), (seen) =>
     "last" in seen ? Effect.die(new Error(`not within ${seconds} seconds: ${what}`)) : Effect.void

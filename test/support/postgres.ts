@@ -248,7 +248,7 @@ export const startPostgres = (
       // Its output must not keep the test run alive.
       child.unref()
       const isUp = () => log.includes("ready to accept connections")
-      yield* Effect.ignore(eventually(() => isUp() || child.exitCode !== null, Boolean, "30 seconds"))
+      yield* Effect.ignore(eventually(() => isUp() || child.exitCode !== null, Boolean))
       if (!isUp()) return yield* new PostgresFailed({ message: `PostgreSQL is not up: ${log}` })
     })
     // A frozen main process starts no further backends.

@@ -37,7 +37,7 @@ layer(service(), options)("End of a server", (it) => {
               const id = yield* running(api, "passing", { name: "round" })
               const before = Date.now()
               yield* end(id)
-              yield* becomes(api, id, "gone", "30 seconds")
+              yield* becomes(api, id, "gone")
               const { detail = "", hint } = assertError(
                 yield* api.request("GET", `/api/servers/${id}/status`),
                 404

@@ -270,7 +270,7 @@ layer(service({ MUSTER_KEEP_DELETED: "2s" }), options)("undelete, for a short ti
         const { api, id } = yield* scene("embedded")
         yield* deleted(api, id)
         assert.isDefined(yield* keptOf(api, id))
-        yield* eventually(keptOf(api, id), (kept) => kept === undefined, "30 seconds")
+        yield* eventually(keptOf(api, id), (kept) => kept === undefined)
         assertError(yield* api.request("POST", `/api/servers/${id}/undelete`), 404)
       })
     )

@@ -86,8 +86,7 @@ layer(sftpService(), { excludeTestServices: true, timeout: "60 seconds" })("SFTP
           )
           yield* eventually(
             () => isClosed,
-            (closed) => closed,
-            "1 seconds"
+            (closed) => closed
           )
         }
       }).pipe(Effect.scoped)

@@ -117,8 +117,7 @@ layer(sftpService(), options)("bounds of SFTP", (it) => {
         )
         yield* eventually(
           () => ended,
-          (value) => value !== undefined,
-          "30 seconds"
+          (value) => value !== undefined
         )
         assert.isAtLeast(ended ?? 0, 19_000)
       }).pipe(Effect.scoped)
@@ -133,10 +132,8 @@ layer(sftpService(), options)("bounds of SFTP", (it) => {
         yield* expectStatus(muster, 429, "GET", "/api/system", {
           headers: { authorization: "Bearer wrong" }
         })
-        yield* eventually(
-          muster.output,
-          (output) => /failed authentications? from 127\.0\.0\.1, the first: SFTP login/.test(output),
-          "20 seconds"
+        yield* eventually(muster.output, (output) =>
+          /failed authentications? from 127\.0\.0\.1, the first: SFTP login/.test(output)
         )
       }).pipe(Effect.scoped)
     )
@@ -183,8 +180,7 @@ layer(sftpService(), options)("the stop of SFTP", (it) => {
       assert.isBelow(performance.now() - began, 10_000)
       yield* eventually(
         () => isClosed,
-        (closed) => closed,
-        "5 seconds"
+        (closed) => closed
       )
     }).pipe(Effect.scoped)
   )

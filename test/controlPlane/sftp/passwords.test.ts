@@ -57,8 +57,7 @@ layer(sftpService(), options)("passwords of SFTP", (it) => {
         yield* expectStatus(muster, 200, "DELETE", `/api/keys/${key.id}`)
         yield* eventually(
           () => isClosed,
-          (closed) => closed,
-          "1 seconds"
+          (closed) => closed
         )
         assert.match(yield* Effect.flip(connect(muster, id, password)), /authentication methods failed/)
       }).pipe(Effect.scoped)

@@ -43,8 +43,7 @@ layer(service, { excludeTestServices: true, timeout: "120 seconds" })("SFTP with
           yield* drain(muster, "sftp-a")
           yield* eventually(
             expectStatus(muster, 200, "GET", `/api/servers/${id}`),
-            ({ json }) => json.migration !== undefined || json.node_id === "sftp-b",
-            "30 seconds"
+            ({ json }) => json.migration !== undefined || json.node_id === "sftp-b"
           )
           const began = performance.now()
           yield* eventually(

@@ -46,8 +46,7 @@ describe("spec 10.6: another replica", () => {
         yield* expectStatus(first, 200, "DELETE", `/api/keys/${holder.id}`)
         yield* eventually(
           () => open,
-          (count) => count === 0,
-          "2 seconds"
+          (count) => count === 0
         )
         assert.match(
           yield* Effect.flip(connect(other, id, login.json.password)),

@@ -72,8 +72,7 @@ layer(sftpService(), { excludeTestServices: true, timeout: "60 seconds" })("SSH 
             )
             yield* eventually(
               () => isClosed,
-              (closed) => closed,
-              "1 seconds"
+              (closed) => closed
             )
             const refused = yield* Effect.flip(connectWithKey(muster, id, pair.private))
             assert.match(refused, /authentication methods failed/)

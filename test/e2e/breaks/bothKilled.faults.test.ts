@@ -151,8 +151,7 @@ describe("spec 9.6: control plane and daemon killed at any moment", () => {
         assert.deepStrictEqual(chaos.surprises, [])
         yield* eventually(
           Effect.map(list(api), (listed) => unsettled(listed, chaos.promised)),
-          (left) => left.length === 0,
-          "40 seconds"
+          (left) => left.length === 0
         )
         const processes = () => nodes.flatMap((node) => serverProcesses(node.dataDir))
         yield* eventually(

@@ -65,7 +65,7 @@ layer(Muster.layer(definitions), { excludeTestServices: true, timeout: "60 secon
             const again = yield* power(api, id, "start")
             assert.include([200, 409], again.status)
             if (again.status === 200) {
-              yield* becomes(api, id, "running", "5 seconds")
+              yield* becomes(api, id, "running")
               yield* powered(api, id, "kill")
             }
             yield* becomes(api, id, "offline")

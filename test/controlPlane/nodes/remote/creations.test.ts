@@ -469,8 +469,7 @@ describe("spec 9.4: POST /api/creations", () => {
           for (const { calls } of cases) calls.endAll()
           return cases.filter(({ last }) => last.pollUnsafe() === undefined).map(({ budget }) => budget)
         },
-        (stuck) => stuck.length === 0,
-        "2 seconds"
+        (stuck) => stuck.length === 0
       )
     })
   )
