@@ -205,7 +205,10 @@ layer(service(), options)("muster backups", (it) => {
           const shown = JSON.parse(yield* done("backups", "show", id, "--json"))
           assert.strictEqual(shown.kind, "written")
           const archive = join(yield* temporaryFolder, "written.tar.zst")
-          yield* done("backups", "get", id, archive)
+          assert.include(
+            yield* done("backups", "get", id, archive),
+            "the node has compared each file with its own while it was sent"
+          )
           const listed = execFileSync("tar", ["--zstd", "-tf", archive]).toString().split("\n")
           assert.include(listed, "./world/level.dat")
           assert.include(listed, "./server.sh")

@@ -25,6 +25,9 @@ const otherBytes = ({ id, sha256 }: Backup, digest: string) =>
     message: `the SHA-256 of the download is ${digest}, and the backup has ${sha256}: download it again. If it differs again, \`muster backups verify ${id}\` names the damaged part.`
   })
 
+const NOT_COMPARED =
+  " It has no SHA-256 to compare; the node has compared each file with its own while it was sent."
+
 /** A damaged part breaks the connection, too. */
 const orDamaged =
   ({ id }: Backup) =>
@@ -42,7 +45,7 @@ const checked = <E, R>(backup: Backup, bytes: Stream.Stream<Uint8Array, E, R>) =
     const hash = createHash("sha256")
     const end = Effect.suspend(() => {
       const digest = hash.digest("hex")
-      // The archive of the kind `written` is made with its base while it is sent.
+      // The archive of the kind `written` is made with its base while it is sent: its digest is not known.
       return digest === backup.sha256 || backup.kind === "written" ? Effect.void : otherBytes(backup, digest)
     })
     return Stream.concat(
@@ -65,7 +68,7 @@ const checkFile = (backup: Backup) => (file: Buffer) =>
 
 export const get = command("get", {
   description:
-    "Download a backup as tar.zst, and compare it with its SHA-256, or download one file of it. A download resumes by itself after a broken connection. It arrives as LOCAL.part and replaces LOCAL once it is whole; if the command ends before, the same command continues a download from 16 MiB on.",
+    "Download a backup as tar.zst, and compare it with its SHA-256, or download one file of it. A backup of the kind written arrives with all files, not compressed, and without a SHA-256: its node compares each file with its own while it is sent. A download resumes by itself after a broken connection. It arrives as LOCAL.part and replaces LOCAL once it is whole; if the command ends before, the same command continues a download from 16 MiB on.",
   short: "Download a backup",
   examples: {
     "muster backups get lobby:latest": "Into the current folder, as SERVER-BACKUP.tar.zst",
@@ -95,6 +98,8 @@ export const get = command("get", {
       read: (muster, options) =>
         muster.downloadBackup(backup.id, { ...options, ...(path === undefined ? {} : { path }) })
     }
+    const isMade = path === undefined && backup.kind === "written"
+    const size = isMade ? backup.size_bytes : backup.stored_bytes
     if (local === "-") {
       const bytes = Stream.mapError(
         askStream((muster) => source.read(muster, {})),
@@ -109,15 +114,13 @@ export const get = command("get", {
     const target = within(folder, name)
     yield* withProgress(
       Effect.fnUntraced(function* (progress) {
-        progress.begin(
-          name.toString(),
-          path === undefined && backup.kind === "full" ? backup.stored_bytes : undefined
-        )
+        // Headers and padding add some bytes to an archive that is made.
+        progress.begin(name.toString(), path === undefined ? size : undefined)
         const place = { id: `backup ${backup.id}`, path: path ?? "archive" }
         const noted = yield* noteOf("get", place, target, progress.say)
-        const note = path === undefined && (backup.stored_bytes ?? 0) < LARGE ? undefined : noted
+        const note = path === undefined && (size ?? 0) < LARGE ? undefined : noted
         const file = within(folder, partName(name, noted.key))
-        const check = path === undefined ? { check: checkFile(backup) } : {}
+        const check = path === undefined && !isMade ? { check: checkFile(backup) } : {}
         yield* getFile(source, target, { file, mode: 0o600, note, ...check }, progress).pipe(
           Effect.catchTag("CommandError", (error) => Effect.fail(orDamaged(backup)(error)))
         )
@@ -125,7 +128,7 @@ export const get = command("get", {
     )
     yield* Console.log(
       path === undefined
-        ? `${target} has the backup ${backup.id} (${sizeText((yield* lstat(target))?.size ?? 0)}).`
+        ? `${target} has the backup ${backup.id} (${sizeText((yield* lstat(target))?.size ?? 0)}).${isMade ? NOT_COMPARED : ""}`
         : `${target} has ${path} of the backup ${backup.id}.`
     )
   }

@@ -30,19 +30,28 @@ export interface BackupTaskRequest {
 const LookInto = Schema.Struct({
   path: FilePath,
   limit: Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 1000 })),
-  after: Schema.optionalKey(Schema.String)
+  after: Schema.optionalKey(Schema.String),
+  /** Whether the bytes of a download are wanted. */
+  measures: Schema.optionalKey(Schema.Boolean)
 })
 export type LookInto = typeof LookInto.Type
+
+const ByteCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 
 /** The entry at a path, if there is one, and entries below it by name. `next`: the name to continue after. */
 const LookedAt = Schema.Struct({
   entry: Schema.optionalKey(PackedEntry),
   entries: Schema.Array(PackedEntry),
-  next: Schema.optionalKey(Schema.String)
+  next: Schema.optionalKey(Schema.String),
+  /** Bytes of a download of the kind `written`. */
+  archive_bytes: Schema.optionalKey(ByteCount)
 })
 export type LookedAt = typeof LookedAt.Type
 
-const ByteCount = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+/** Bytes `start` to `end`, both included, of an archive of `size` bytes. */
+const ArchiveRange = Schema.Struct({ start: ByteCount, end: ByteCount, size: ByteCount })
+export type ArchiveRange = typeof ArchiveRange.Type
+
 const QueryCount = Schema.NumberFromString.check(Schema.isInt(), Schema.isGreaterThanOrEqualTo(0))
 const QueryPart = Schema.optionalKey(Schema.fromJsonString(RestoredPart))
 
@@ -88,13 +97,14 @@ export interface NodeBackups {
   /** Removes a backup; idempotent. @error FileRefused 409 a task works on it */
   remove(backup_id: string, target: TargetAccess): Effect.Effect<void, FileError>
   /**
-   * Streams the archive of a backup, in the format `tar.zst`, or its bytes `start` to `end`, both included. The stream fails
-   * before the last byte of a part that is not as it was written, and of an archive with another SHA-256.
+   * Streams the archive of a backup, in the format `tar.zst`, or a range of it. The stream fails before the last byte of a
+   * part that is not as it was written, and of an archive with another SHA-256. One of the kind `written` has all files: it is
+   * compressed as a whole, and its ranges are those of an archive whose blocks are stored as they are.
    * @error FileRefused 404 the node does not have the backup
    */
   archive(
     backup: StoredBackup,
-    range?: { readonly start: number; readonly end: number }
+    range?: ArchiveRange
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
   /** Returns entries of a backup. @error FileRefused 404 the node does not have the backup */
   look(backup: StoredBackup, at: LookInto): Effect.Effect<LookedAt, FileError>
@@ -161,7 +171,7 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
       params: backup,
       payload: Schema.Struct({
         ...stored,
-        range: Schema.optionalKey(Schema.Struct({ start: ByteCount, end: ByteCount }))
+        range: Schema.optionalKey(ArchiveRange)
       }),
       success: bytes,
       error: refusals

@@ -13,8 +13,11 @@ import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import { modeText, nameOf, timeOfFile } from "../../contract/domain/Files.ts"
 import type { LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
 import { failsLate } from "../files/content.ts"
-import { type ByteRange, respondWithBytes, respondWithMade } from "../files/ranges.ts"
+import { respondWithBytes } from "../files/ranges.ts"
 import type { Backups } from "./Backups.ts"
+
+/** Counts the ways in which a download is made of a manifest: its bytes are the same as long as this is. */
+const FORMAT = 1
 
 const noSuchPath = (path: string) =>
   new NotFound({
@@ -89,16 +92,20 @@ export const makeContents = (backups: Backups["Service"]) => {
     ) {
       yield* request.method === "HEAD" ? withoutAudit : describeAudit({ id })
       const record = yield* backups.finished(id)
-      const { bytes: size, kind, sha256 } = archiveOf(record)
+      const { bytes, kind, manifest_sha256, sha256 } = archiveOf(record)
+      const isWritten = kind === "written"
+      const size = isWritten
+        ? ((yield* lookAt(record, { path: "/", limit: 0, measures: true })).archive_bytes ?? 0)
+        : bytes
+      const etag = isWritten ? `"${FORMAT}-${manifest_sha256}"` : `"${sha256}"`
       const name = `${record.server_id}-${record.id}.tar.zst`
-      const read = (range?: ByteRange) =>
+      return yield* respondWithBytes(request, { etag, name, size }, (range, isWhole) =>
         Effect.map(
-          backups.readOn(record, (node, stored) => node.archive(stored, range)),
+          backups.readOn(record, (node, stored) =>
+            node.archive(stored, isWhole && !isWritten ? undefined : { ...range, size })
+          ),
           failsLate({ backup_id: record.id, server_id: record.server_id })
         )
-      if (kind === "written") return yield* respondWithMade(request, name, read())
-      return yield* respondWithBytes(request, { etag: `"${sha256}"`, name, size }, (range, isWhole) =>
-        read(isWhole ? undefined : range)
       )
     })
   }

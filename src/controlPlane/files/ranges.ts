@@ -49,15 +49,11 @@ interface Tagged {
 }
 
 /** The headers of a download: no browser shows it, or runs it, on this origin. */
-const downloadHeaders = (name: string) => ({
-  "content-disposition": attachment(name),
-  "content-security-policy": "default-src 'none'; sandbox"
-})
-
 const fileHeaders = ({ etag, name }: Tagged) => ({
   etag,
   "accept-ranges": "bytes",
-  ...downloadHeaders(name)
+  "content-disposition": attachment(name),
+  "content-security-policy": "default-src 'none'; sandbox"
 })
 
 const outside = (size: number, range: string) =>
@@ -98,18 +94,6 @@ export const respondWithBytes = Effect.fnUntraced(function* <E, E2, R>(
       ...(range === undefined ? {} : { "content-range": `bytes ${start}-${end}/${size}` })
     }
   })
-})
-
-/** Responds to a download of bytes that are made while they are sent: without their size, and always with all of them. */
-export const respondWithMade = Effect.fnUntraced(function* <E, E2, R>(
-  { method }: HttpServerRequest.HttpServerRequest,
-  name: string,
-  open: Effect.Effect<Stream.Stream<Uint8Array, E2>, E, R>
-) {
-  const common = { status: 200, headers: downloadHeaders(name) }
-  if (method === "HEAD")
-    return HttpServerResponse.setHeader(HttpServerResponse.empty(common), "content-type", OCTETS)
-  return HttpServerResponse.stream(yield* open, { ...common, contentType: OCTETS })
 })
 
 /** Returns the SHA-256 of a `Content-Digest`, in base64; null: the header has one that cannot be read. */

@@ -3,12 +3,12 @@ import { Cause, Effect, Option, Stream } from "effect"
 import type { PackedEntry } from "../../contract/domain/Backup.ts"
 import { nameBytes, nameOf } from "../../contract/domain/Files.ts"
 import type { ContentsOfBackup, LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
+import { TAR_END } from "../archives/format.ts"
 import type { ArchiveError } from "../archives/member.ts"
-import { decompressed } from "../archives/source.ts"
 import { entryOf } from "../packed/lines.ts"
-import { between, differs, digestChecked, until } from "../packed/pieces.ts"
-import { linesIn, type Manifest, placesIn } from "./manifest.ts"
-import { seekParts } from "./parts.ts"
+import { bytesInTar, storedBytes } from "../packed/mergedTar.ts"
+import { between, digestChecked, until } from "../packed/pieces.ts"
+import { linesIn, type Manifest, openTar } from "./manifest.ts"
 import type { BackupTarget } from "./target.ts"
 
 /** Entries in memory beside those of the page, before they are sorted. */
@@ -45,7 +45,7 @@ const makePage = (after: string | undefined, most: number) => {
 export const lookInto = Effect.fnUntraced(function* (
   target: BackupTarget,
   manifest: Pick<Manifest, "base" | "index">,
-  { after, limit, path }: LookInto
+  { after, limit, measures, path }: LookInto
 ): Effect.fn.Return<LookedAt, ArchiveError> {
   // Each line begins with its path, and JSON does not escape slashes.
   const text = `{"path":${JSON.stringify(path)}`
@@ -53,12 +53,14 @@ export const lookInto = Effect.fnUntraced(function* (
   const below = path === "/" ? text.slice(0, -1) : `${text.slice(0, -1)}/`
   const page = makePage(after, limit + 1)
   let entry: PackedEntry | undefined
+  let tar = TAR_END.length
   const isChild = (line: string) => {
     const slash = line.indexOf("/", below.length)
     return slash === -1 || slash > line.indexOf('","type":', below.length)
   }
   const use = Effect.fnUntraced(function* (lines: ReadonlyArray<string>) {
     for (const line of lines) {
+      if (measures === true) tar += bytesInTar(yield* entryOf(line))
       if (line.startsWith(own)) entry = yield* entryOf(line)
       else if (limit > 0 && line.startsWith(below) && isChild(line)) page.add(yield* entryOf(line))
     }
@@ -70,7 +72,8 @@ export const lookInto = Effect.fnUntraced(function* (
   return {
     entries,
     ...(entry === undefined ? {} : { entry }),
-    ...(last === undefined ? {} : { next: nameOf(last.path) })
+    ...(last === undefined ? {} : { next: nameOf(last.path) }),
+    ...(measures === true ? { archive_bytes: storedBytes(tar) } : {})
   }
 })
 
@@ -93,15 +96,8 @@ export const contentsOf = (
   manifest: Manifest,
   { at, end, sha256, size, start }: ContentsOfBackup
 ) => {
-  const { frames, parts } = placesIn(manifest)
-  const frame = frames.findLast((one) => one.at <= at) ?? { at: 0, stored: 0 }
-  // The first part is not compared with its digest.
-  const tar = Stream.mapError(decompressed("tar.zst", seekParts(target, parts, frame.stored)), (error) =>
-    error._tag === "IoError"
-      ? error
-      : differs(`the archive of backup ${manifest.id}`, "it cannot be unpacked")
-  )
-  const file = until(tar, at - frame.at, at - frame.at + size)
+  const { bytes, from } = openTar(target, manifest)(at)
+  const file = until(bytes, at - from, at - from + size)
   return begun(
     digestChecked(file, `a file of backup ${manifest.id}`, sha256, (whole) => between(whole, start, end + 1))
   )

@@ -9,8 +9,9 @@ import { TimeText } from "../../contract/domain/nowText.ts"
 import { decompressed } from "../archives/source.ts"
 import { IoError } from "../disk/fsio.ts"
 import { linesOf, merged } from "../packed/lines.ts"
-import { mergedTar } from "../packed/mergedTar.ts"
-import { Part, readParts } from "./parts.ts"
+import { mergedTar, type OpenTar } from "../packed/mergedTar.ts"
+import { differs } from "../packed/pieces.ts"
+import { Part, readParts, seekParts } from "./parts.ts"
 import { type BackupTarget, baseId, idOfBase, manifestKey } from "./target.ts"
 
 /** Longest manifest, in bytes: a definition has at most some MiB, and a terabyte has 16,000 parts. */
@@ -66,15 +67,38 @@ export const linesIn = (target: BackupTarget, { base, index }: Pick<Manifest, "b
   return base === undefined ? own : merged(linesOf(readParts(target, base.index)), own)
 }
 
-/** Returns the tar of a backup of the kind `written`, with all files of its server. */
-export const tarOf = (target: BackupTarget, manifest: Manifest) => {
+/** Returns the tar of a backup, from the frame before a byte on. Its first part is not compared with its digest. */
+export const openTar = (target: BackupTarget, manifest: Manifest): OpenTar => {
+  const { frames, parts } = placesIn(manifest)
+  return (at) => {
+    const frame = frames.findLast((one) => one.at <= at) ?? { at: 0, stored: 0 }
+    const bytes = Stream.mapError(decompressed("tar.zst", seekParts(target, parts, frame.stored)), (error) =>
+      error._tag === "IoError"
+        ? error
+        : differs(`the archive of backup ${manifest.id}`, "it cannot be unpacked")
+    )
+    return { from: frame.at, bytes }
+  }
+}
+
+/**
+ * Returns the tar of a backup of the kind `written` from a byte on, with all files of its server. From its beginning, all parts
+ * are compared with their digests.
+ */
+export const tarOf = (target: BackupTarget, manifest: Manifest, from = 0) => {
   const { base = { bytes: 0, parts: [] }, parts } = manifest
-  const tar = (of: ReadonlyArray<Part>) => decompressed("tar.zst", readParts(target, of))
+  const whole = (start: number, of: ReadonlyArray<Part>) => ({
+    from: start,
+    bytes: decompressed("tar.zst", readParts(target, of))
+  })
   return mergedTar({
     lines: linesIn(target, manifest),
-    base: tar(base.parts),
-    own: tar(parts),
-    baseBytes: base.bytes
+    open:
+      from > 0
+        ? openTar(target, manifest)
+        : (at) => (at < base.bytes ? whole(0, base.parts) : whole(base.bytes, parts)),
+    baseBytes: base.bytes,
+    from
   })
 }
 

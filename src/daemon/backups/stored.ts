@@ -1,9 +1,14 @@
 import { Effect, Option, Semaphore, Stream } from "effect"
 import type { ArchiveFigures } from "../../contract/domain/Backup.ts"
-import type { ContentsOfBackup, LookInto, StoredBackup } from "../../contract/nodeApi/NodeBackups.ts"
+import type {
+  ArchiveRange,
+  ContentsOfBackup,
+  LookInto,
+  StoredBackup
+} from "../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, toFileError } from "../access/refused.ts"
-import { zstdOf } from "../packed/mergedTar.ts"
+import { storedZstd, zstdOf } from "../packed/mergedTar.ts"
 import { begun, contentsOf, lookInto } from "./browse.ts"
 import { explained } from "./create.ts"
 import { linesIn, readManifest, tarOf } from "./manifest.ts"
@@ -39,15 +44,18 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
     archive: Effect.fnUntraced(function* (
       target: BackupTarget,
       { archive, id }: StoredBackup,
-      range: { readonly start: number; readonly end: number } | undefined
+      range: ArchiveRange | undefined
     ) {
       const manifest = yield* manifestOf(target, id, archive)
+      const { kind, parts } = manifest
       const bytes =
-        manifest.kind === "written"
-          ? zstdOf(tarOf(target, manifest))
+        kind === "written"
+          ? range === undefined
+            ? zstdOf(tarOf(target, manifest))
+            : storedZstd((from) => tarOf(target, manifest, from), range)
           : range === undefined
             ? readArchive(target, manifest, archive.sha256)
-            : readParts(target, manifest.parts, range.start, range.end + 1)
+            : readParts(target, parts, range.start, range.end + 1)
       return Stream.mapError(yield* explained(begun(bytes)), toFileError("/"))
     }),
     index: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup) {

@@ -24,7 +24,7 @@ const backedUp = Effect.fnUntraced(function* (place: Parameters<typeof scene>[0]
     yield* files.put(path, text)
   const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
   yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, {
-    body: { kind: "full" },
+    body: {},
     headers
   })
   const [{ id }] = (yield* expectStatus(api, 200, "GET", `/api/servers/${server}/backups`)).json

@@ -15,7 +15,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import type { BackupFigures } from "../../../src/contract/domain/Backup.ts"
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
-import type { NodeBackups } from "../../../src/contract/nodeApi/NodeBackups.ts"
+import type { ArchiveRange, NodeBackups } from "../../../src/contract/nodeApi/NodeBackups.ts"
 import { s3, startFront, startS3Server } from "../../support/s3Server.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
 import { harness } from "../support.ts"
@@ -165,7 +165,7 @@ describe("spec 12.9: what a read of one file costs, and what it finds", () => {
       writeFileSync(join(scene.folder, "noise.bin"), randomBytes(70 * MIB))
       const { backup_id, figures } = yield* made(scene)
       const stored = storedOf(backup_id, figures)
-      const read = (range?: { readonly start: number; readonly end: number }) =>
+      const read = (range?: ArchiveRange) =>
         scene.backups.archive(stored, range).pipe(
           Effect.flatMap(Stream.runCollect),
           Effect.map((chunks) => Buffer.concat(chunks)),
@@ -180,10 +180,16 @@ describe("spec 12.9: what a read of one file costs, and what it finds", () => {
         [64 * MIB, last],
         [1_000_000, 66 * MIB]
       ] as const)
-        assert.isTrue((yield* read({ start, end })).equals(whole.subarray(start, end + 1)), `${start}-${end}`)
+        assert.isTrue(
+          (yield* read({ start, end, size: whole.length })).equals(whole.subarray(start, end + 1)),
+          `${start}-${end}`
+        )
       truncateSync(join(folderOf(scene, backup_id), "part-00002"), 1_000)
-      assert.notStrictEqual(yield* refusalOf(read({ start: 64 * MIB, end: last })), "no refusal")
-      assert.strictEqual((yield* read({ start: 0, end: 100 })).length, 101)
+      assert.notStrictEqual(
+        yield* refusalOf(read({ start: 64 * MIB, end: last, size: whole.length })),
+        "no refusal"
+      )
+      assert.strictEqual((yield* read({ start: 0, end: 100, size: whole.length })).length, 101)
     })
   )
 })

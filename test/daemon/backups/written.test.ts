@@ -15,6 +15,7 @@ import {
   writeFileSync
 } from "node:fs"
 import { dirname, join } from "node:path"
+import { zstdDecompressSync } from "node:zlib"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
@@ -22,6 +23,7 @@ import { checkBase } from "../../../src/daemon/backups/bases.ts"
 import { folderTarget, ownFolder } from "../../../src/daemon/backups/target.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { filesOf, places, put } from "../access/scene.ts"
 import { harness } from "../support.ts"
 import {
@@ -61,6 +63,14 @@ const written = Effect.fnUntraced(function* (
   assert.strictEqual(end.state, "done", end.reason)
   return { backup_id, figures: end.figures }
 })
+
+/** Reads the archive as another node gets it. */
+const plain = ({ backups }: Scene, stored: ReturnType<typeof storedOf>) =>
+  Effect.scoped(Effect.flatMap(backups.archive(stored), Stream.runCollect))
+
+const MIB = 1024 ** 2
+/** Bytes of a stored block. */
+const BLOCK = 128 * 1024
 
 const basesOf = (scene: Scene) => objectsOf(scene).filter((name) => /^base-[0-9a-f]{64}$/.test(name))
 
@@ -149,6 +159,50 @@ for (const [name, place] of Object.entries(places)) {
           assert.strictEqual(Buffer.concat(bytes).toString(), readFileSync(join(folder, path), "utf8"))
         }
       })
+    )
+
+    it.live(
+      "an archive with stored blocks has the announced size, and any range of it is the same bytes",
+      () =>
+        Effect.gen(function* () {
+          const scene = yield* filesOf(place)
+          const { backups, folder } = scene
+          change(folder)
+          // The base and the server have files by turns, and one is longer than a frame and a block.
+          put(folder, "aaa.txt", "first")
+          writeFileSync(join(folder, "noise.bin"), randomBytes(3 * MIB + 1))
+          writeFileSync(join(folder, "zeros"), Buffer.alloc(MIB))
+          const { backup_id, figures } = yield* written(scene)
+          const stored = storedOf(backup_id, figures)
+          const { archive_bytes: size = 0 } = yield* backups.look(stored, {
+            path: "/",
+            limit: 0,
+            measures: true
+          })
+          const read = (start: number, end: number) =>
+            Effect.map(
+              Effect.scoped(Effect.flatMap(backups.archive(stored, { start, end, size }), Stream.runCollect)),
+              (chunks) => Buffer.concat(chunks)
+            )
+          const whole = yield* read(0, size - 1)
+          assert.strictEqual(whole.length, size)
+          const to = yield* temporaryFolder
+          writeFileSync(join(to, "whole.tar.zst"), whole)
+          mkdirSync(join(to, "files"))
+          execFileSync("tar", ["--zstd", "-xf", join(to, "whole.tar.zst"), "-C", join(to, "files")])
+          assert.strictEqual(differencesOf(folder, join(to, "files")), "")
+          const tar = zstdDecompressSync(whole)
+          assert.isTrue(zstdDecompressSync(Buffer.concat(yield* plain(scene, stored))).equals(tar))
+          const { below, seed } = seeded(freshSeed())
+          const ranges = [0, 5, 6, 8, 9, BLOCK + 8, BLOCK + 9, 2 * MIB, size - 1025, size - 1].map(
+            (start) => [start, Math.min(size - 1, start + below(size))] as const
+          )
+          for (const [start, end] of [...ranges, [0, 0], [below(size), size - 1]] as const)
+            assert.isTrue(
+              (yield* read(start, end)).equals(whole.subarray(start, end + 1)),
+              `${start}-${end}, seed ${seed}`
+            )
+        })
     )
 
     it.live("a file of the base is read from the base, also where the server has other files", () =>
