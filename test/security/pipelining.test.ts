@@ -104,6 +104,26 @@ describe("pipelining: requests in progress are bounded per connection", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live("the bytes of a body take no memory once they were passed on", () =>
+    Effect.gen(function* () {
+      const body = "0123456789abcdef".repeat(65_536)
+      let kept = 0
+      const server = yield* listening((request, response) => {
+        textOf(request).then((text) => response.end(text === body ? "same" : "other"))
+      })
+      server.on("connection", (socket: Socket) => {
+        socket.on("data", (chunk: Buffer) => {
+          kept += chunk.length
+        })
+      })
+      const socket = yield* connected(server)
+      socket.end(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+      assert.match(yield* received(socket), /same/)
+      // The last piece, and one that Node.js has divided.
+      assert.isAtMost(kept, 128 * 1024)
+    }).pipe(Effect.scoped)
+  )
+
   it.live("responses that the client does not read are not buffered", () =>
     Effect.gen(function* () {
       const SIZE = 4 * 1024 * 1024

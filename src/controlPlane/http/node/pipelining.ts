@@ -2,6 +2,7 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { Server as TlsServer } from "node:tls"
+import { freeMemory } from "../../../shared/work/freeMemory.ts"
 import { WholeResponse } from "./WholeResponse.ts"
 
 /** Unanswered requests of a connection after which it is not read further. */
@@ -133,6 +134,8 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
     rest = rest === undefined ? chunk : Buffer.concat([rest, chunk])
     if (waits) hold()
     else handOver()
+    // Bytes of a body, of which the parser has passed on a copy.
+    if (rest === undefined && newest?.complete === false && upgrading === undefined) freeMemory(chunk)
   }
   const onEnd = () => {
     ended = true
