@@ -10,7 +10,7 @@ import type { Service } from "./Service.ts"
 
 /** Makes a service print its memory in use at SIGUSR2. */
 export const probed = {
-  NODE_OPTIONS: `--import=${join(import.meta.dirname, "memoryProbe.mjs")}`
+  NODE_OPTIONS: `--max-semi-space-size=8 --import=${join(import.meta.dirname, "memoryProbe.mjs")}`
 }
 
 const namesIn = (folder: string): ReadonlyArray<string> => (existsSync(folder) ? readdirSync(folder) : [])
