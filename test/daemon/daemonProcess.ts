@@ -26,7 +26,8 @@ const forget = (id: ServerId) =>
 
 /**
  * Executes `create <options as JSON>`, `remove <id>`, `command <id> <line>`, `forget <id>`, `power <id> <action> <seconds>`,
- * `begin`, `cancel` and `backup <id> <operation> <task as JSON>`; prints `ok` or `error ...`.
+ * `begin`, `cancel` and `backup <id> <operation> <task as JSON>`, whose `target` is the node by default; prints `ok` or
+ * `error ...`.
  */
 const execute = (node: NodeDaemon["Service"], line: string) => {
   const [what, named = "", action = "start", seconds = "30"] = line.split(" ")
@@ -47,7 +48,7 @@ const execute = (node: NodeDaemon["Service"], line: string) => {
             : what === "cancel"
               ? node.daemon.files.cancel(id, task())
               : what === "backup"
-                ? node.daemon.backups.work(id, { ...task(), target: { type: "node" } })
+                ? node.daemon.backups.work(id, { ...task(), target: task().task.target ?? { type: "node" } })
                 : what === "forget"
                   ? forget(id)
                   : node.daemon.power(
