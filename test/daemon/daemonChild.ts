@@ -37,9 +37,11 @@ export const daemonProcessAs = Effect.fnUntraced(function* (
     answers = output.split("\n").slice(0, -1)
   })
   yield* until("the daemon is up", () => answers.length > 0)
+  /** Does not wait for the answer. */
+  const send = (line: string) => Effect.sync(() => child.stdin?.write(`${line}\n`))
   const ask = Effect.fnUntraced(function* (line: string) {
     const before = answers.length
-    child.stdin?.write(`${line}\n`)
+    yield* send(line)
     yield* until(`an answer to ${line}`, () => answers.length > before)
     assert.strictEqual(answers[before], "ok")
   })
@@ -48,7 +50,7 @@ export const daemonProcessAs = Effect.fnUntraced(function* (
     yield* until("the daemon is dead", () => child.exitCode !== null || child.signalCode !== null)
   })
   const [, pid = "0", level = ""] = answers[0]?.split(" ") ?? []
-  return { ask, kill, pid: Number(pid), level }
+  return { ask, send, kill, pid: Number(pid), level }
 })
 
 /** Returns the parsed `server.json` of a server. */

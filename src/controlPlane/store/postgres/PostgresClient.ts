@@ -69,8 +69,11 @@ const ANSWER_MILLIS = 650
 const PROBE_EVERY = "200 millis"
 /** The wait for a server that is starting: 10 seconds. */
 const waitForStart = Schedule.max([Schedule.spaced("100 millis"), Schedule.recurs(100)])
-/** After a longer wait for a row, the transaction is repeated. Writers wait first, so none deadlock. */
-const LOCK_MILLIS = 450
+/**
+ * The part of the time of an answer that a transaction waits for a lock: less than the watchdog's bound. Writers wait
+ * first, so none deadlock.
+ */
+const LOCK_PART = 0.7
 
 /** The parts that the journal's tail needs beside the client. */
 export class PostgresSessions extends Context.Service<
@@ -85,15 +88,13 @@ export class PostgresSessions extends Context.Service<
 /** Detects a silent database and reconnects. Statements outside a transaction are read-only. */
 export const PostgresClient = {
   /** @error StoreStartError the database cannot be reached, or refuses */
-  layer: (
-    options: PostgresOptions
-  ): Layer.Layer<SqlClient.SqlClient | Backend | PostgresSessions, StoreStartError> =>
+  layer: ({
+    answerMillis = ANSWER_MILLIS,
+    poolSize = POOL_SIZE,
+    url
+  }: PostgresOptions): Layer.Layer<SqlClient.SqlClient | Backend | PostgresSessions, StoreStartError> =>
     Layer.effectContext(
-      make(options.url, options.poolSize ?? POOL_SIZE, {
-        answerMillis: options.answerMillis ?? ANSWER_MILLIS,
-        // Less than the watchdog's bound.
-        lockMillis: Math.min(LOCK_MILLIS, Math.round((options.answerMillis ?? ANSWER_MILLIS) * 0.7))
-      })
+      make(url, poolSize, { answerMillis, lockMillis: Math.round(answerMillis * LOCK_PART) })
     ).pipe(Layer.provide(Reactivity.layer)),
 
   /** A client without deadlines, for migrations and copies. */

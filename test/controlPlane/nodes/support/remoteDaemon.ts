@@ -27,7 +27,7 @@ export const spec = (id: string) => ({
 /** The dependencies of a daemon client, with its own circuit breaker. */
 export const remote = (
   target: () => RemoteTarget | undefined,
-  deadline: `${number} millis` = "5000 millis",
+  deadline: `${number} millis` = "60000 millis",
   refresh: Effect.Effect<void> = Effect.void,
   onUnreachable: Effect.Effect<void> = Effect.void
 ) =>

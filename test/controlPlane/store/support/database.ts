@@ -22,7 +22,7 @@ export const databaseUrl = (text: string): DatabaseUrl => {
 /** The store on a database. */
 export const storeAt = (url: string, options: StoreOptions & { readonly answerMillis?: number } = {}) =>
   // Few tests are about a slow database.
-  layerDatabase(databaseUrl(url), { answerMillis: 5_000, ...options })
+  layerDatabase(databaseUrl(url), { answerMillis: 30_000, ...options })
 
 /** The kinds of databases of a store. */
 export const databases = ["sqlite", "postgres"] as const
