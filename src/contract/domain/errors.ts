@@ -27,11 +27,11 @@ export class Forbidden extends ApiError<Forbidden>()(
   "Use a key with this scope or right: `muster keys create --scope` and `--allow` make one."
 ) {}
 
-/** Makes the function that returns the 404 of an id. */
+/** Makes the function that returns the 404 of an id. A body may have one of any length. */
 const missing =
   (what: string, hint: string) =>
   (id: string): NotFound =>
-    new NotFound({ detail: `${what} not found: ${id}`, hint })
+    new NotFound({ detail: `${what} not found: ${id.slice(0, 200)}`, hint })
 
 /** 404: the thing that the request names does not exist. */
 export class NotFound extends ApiError<NotFound>()(

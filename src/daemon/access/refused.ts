@@ -77,3 +77,11 @@ export const toFileError =
       hint: error.next ?? "Look at the files of the server on its node."
     })
   }
+
+/** As {@link toFileError}, of a task on many paths: the error itself names the path. */
+export const toTaskError = (error: AccessError): FileError => {
+  if (error._tag === "PathRefused") return conflict(error.path, error.reason)
+  return error._tag === "IoError" && error.code === "ENOENT"
+    ? new FileRefused({ status: 404, detail: error.message, hint: "Look at the files on the node." })
+    : toFileError("/")(error)
+}

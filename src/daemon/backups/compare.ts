@@ -5,7 +5,7 @@ import type { RestoreComparison, RestoredPart } from "../../contract/domain/Back
 import type { CompareRequest } from "../../contract/nodeApi/NodeBackups.ts"
 import { reserveSize } from "../../shared/work/diskSpace.ts"
 import { whyClosed } from "../access/makeAccess.ts"
-import { type AccessError, conflict, toFileError } from "../access/refused.ts"
+import { type AccessError, conflict, toTaskError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { makeSite } from "../access/scenes.ts"
 import { decompressed } from "../archives/source.ts"
@@ -80,6 +80,6 @@ export const makeCompare = (files: InstanceFiles["Service"]) => {
               )
             )
         }),
-        Effect.mapError(toFileError("/"))
+        Effect.mapError(toTaskError)
       )
 }

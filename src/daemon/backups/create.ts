@@ -5,7 +5,7 @@ import type { BackupFigures, CreateTask, PackedFigures } from "../../contract/do
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyClosed } from "../access/makeAccess.ts"
-import { type AccessError, toFileError } from "../access/refused.ts"
+import { type AccessError, toTaskError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { makeSite } from "../access/scenes.ts"
 import { io } from "../disk/fsio.ts"
@@ -24,7 +24,7 @@ export type OnBytes = (done: number, total?: number) => void
 const sumOf = (parts: ReadonlyArray<Part>) => parts.reduce((sum, { bytes }) => sum + bytes, 0)
 
 export const explained = <A, E extends AccessError, R>(use: Effect.Effect<A, E, R>) =>
-  Effect.mapError(use, toFileError("/"))
+  Effect.mapError(use, toTaskError)
 
 /** Returns the bytes of contents for which a restore has room: the disk limit and the base, or else the disk. */
 const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], { folder, spec }: Site) {

@@ -4,7 +4,7 @@ import { Effect, Stream } from "effect"
 import type { ArchiveFigures, BackupTask, RestoredPart } from "../../contract/domain/Backup.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyBusy } from "../access/makeAccess.ts"
-import { type AccessError, conflict, toFileError, unprocessable } from "../access/refused.ts"
+import { type AccessError, conflict, toTaskError, unprocessable } from "../access/refused.ts"
 import { makeSite } from "../access/scenes.ts"
 import { Arrival, decompressed } from "../archives/source.ts"
 import type { ArchiveRefused } from "../archives/unpackFiles.ts"
@@ -80,7 +80,7 @@ type RestoreTask = Extract<BackupTask, { readonly kind: "restore" }>
 const refusalOf = (error: AccessError | ArchiveRefused): FileError =>
   error._tag === "ArchiveRefused"
     ? unprocessable(error.message, "Verify the backup, which names a damaged part.")
-    : toFileError("/")(error)
+    : toTaskError(error)
 
 const noUser = ({ message }: LaunchFailed) =>
   conflict("/", `the server has no user: ${message}`, "Read the log of the node.")
@@ -162,17 +162,14 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
 }
 
 /** Removes what an unfinished restore has left. Single files that are on their way into place get there. */
-export const cancelRestore = Effect.fnUntraced(
-  function* (
-    files: InstanceFiles["Service"],
-    instance: Instance,
-    { part }: RestoreTask,
-    operation_id: string
-  ) {
-    yield* files.unstage(instance.folder)
-    if (part === undefined) return
-    const placed = Effect.flatMap(partOf(files, instance, part, operation_id), placePart)
-    yield* instance.accesses.run(() => whyBusy(instance), placed)
-  },
-  Effect.mapError(toFileError("/"))
-)
+export const cancelRestore = Effect.fnUntraced(function* (
+  files: InstanceFiles["Service"],
+  instance: Instance,
+  { part }: RestoreTask,
+  operation_id: string
+) {
+  yield* files.unstage(instance.folder)
+  if (part === undefined) return
+  const placed = Effect.flatMap(partOf(files, instance, part, operation_id), placePart)
+  yield* instance.accesses.run(() => whyBusy(instance), placed)
+}, Effect.mapError(toTaskError))

@@ -7,7 +7,7 @@ import type {
   StoredBackup
 } from "../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
-import { conflict, toFileError } from "../access/refused.ts"
+import { conflict, toTaskError } from "../access/refused.ts"
 import { storedZstd, zstdOf } from "../packed/mergedTar.ts"
 import { begun, contentsOf, lookInto } from "./browse.ts"
 import { explained } from "./create.ts"
@@ -56,7 +56,7 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
           : range === undefined
             ? readArchive(target, manifest, archive.sha256)
             : readParts(target, parts, range.start, range.end + 1)
-      return Stream.mapError(yield* explained(begun(bytes)), toFileError("/"))
+      return Stream.mapError(yield* explained(begun(bytes)), toTaskError)
     }),
     index: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup) {
       const manifest = yield* manifestOf(target, id, archive)
@@ -64,7 +64,7 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
       const text = Stream.map(linesIn(target, manifest), (lines) =>
         Buffer.from(lines.map((line) => `${line}\n`).join(""))
       )
-      return Stream.mapError(base === undefined ? readParts(target, index) : zstdOf(text), toFileError("/"))
+      return Stream.mapError(base === undefined ? readParts(target, index) : zstdOf(text), toTaskError)
     }),
     look: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup, at: LookInto) {
       return yield* explained(lookInto(target, yield* manifestOf(target, id, archive), at))
@@ -75,7 +75,7 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
       file: ContentsOfBackup
     ) {
       const bytes = yield* explained(contentsOf(target, yield* manifestOf(target, id, archive), file))
-      return Stream.mapError(bytes, toFileError("/"))
+      return Stream.mapError(bytes, toTaskError)
     })
   }
 }

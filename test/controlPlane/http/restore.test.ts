@@ -279,6 +279,11 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
           404,
           `backup not found: ${foreign}`
         )
+        assertError(
+          yield* api.request("POST", path, { body: { backup_id: "x".repeat(100_000) } }),
+          404,
+          `backup not found: ${"x".repeat(200)}`
+        )
         for (const body of [{}, { backup_id: foreign, paths: [] }, { backup_id: foreign, paths: ["../x"] }])
           assertError(yield* api.request("POST", path, { body }), 422)
       })

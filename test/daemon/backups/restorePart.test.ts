@@ -140,5 +140,15 @@ for (const [name, place] of Object.entries(places)) {
         assert.deepStrictEqual(hidden(scene), [])
       })
     )
+
+    it.live("a folder that is gone on the node is named", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf({ far: false, instanceFiles: "copy" })
+        const backup = yield* made(scene)
+        rmSync(scene.folder, { recursive: true })
+        const { reason } = yield* restored(scene, backup, { mode: "replace", paths: ["/world"] })
+        assert.include(reason, `${scene.folder}: no such file or folder`)
+      })
+    )
   })
 }
