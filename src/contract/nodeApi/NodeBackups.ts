@@ -115,7 +115,7 @@ export interface NodeBackups {
   ): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
   /** Returns the definition of the server of a backup. @error FileRefused 404 the node does not have the backup */
   definition(backup: StoredBackup): Effect.Effect<ServerDefinition, FileError>
-  /** Streams the entries of a backup as they are stored. @error FileRefused 404 the node does not have the backup */
+  /** Streams the entries of a backup, one JSON object a line. @error FileRefused 404 the node does not have the backup */
   index(backup: StoredBackup): Effect.Effect<Stream.Stream<Uint8Array, FileError>, FileError, Scope.Scope>
   /** Compares the files of a server with the entries of a backup, and changes nothing (spec 12.5). */
   compare<E>(

@@ -8,7 +8,6 @@ import { whyClosed } from "../access/makeAccess.ts"
 import { type AccessError, conflict, toTaskError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { makeSite } from "../access/scenes.ts"
-import { decompressed } from "../archives/source.ts"
 import { startComparison } from "../comparison/comparison.ts"
 import { IoError, io } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
@@ -34,7 +33,7 @@ const roomOf = Effect.fnUntraced(function* (
   return Math.min(free, most)
 })
 
-/** Compares files of a server with entries that arrive compressed. */
+/** Compares files of a server with entries that arrive. */
 export const makeCompare = (files: InstanceFiles["Service"]) => {
   const turns = Semaphore.makeUnsafe(MOST_COMPARED)
 
@@ -56,7 +55,7 @@ export const makeCompare = (files: InstanceFiles["Service"]) => {
       own: site.layout.written.map(({ target }) => `/${target.join("/")}`),
       ended: new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)
     })
-    yield* Stream.runForEach(decompressed("tar.zst", index), (bytes) => ask({ bytes }))
+    yield* Stream.runForEach(index, (bytes) => ask({ bytes }))
     const compared = yield* ask("done")
     if (compared === undefined)
       return yield* new IoError({ code: "THREAD", message: "the thread that compares the files gave no end" })

@@ -8,6 +8,7 @@ import type {
 } from "../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, toTaskError } from "../access/refused.ts"
+import { decompressed } from "../archives/source.ts"
 import { storedZstd, zstdOf } from "../packed/mergedTar.ts"
 import { begun, contentsOf, lookInto } from "./browse.ts"
 import { explained } from "./create.ts"
@@ -64,7 +65,8 @@ export const makeStored = (isUsed: (backup_id: string) => boolean) => {
       const text = Stream.map(linesIn(target, manifest), (lines) =>
         Buffer.from(lines.map((line) => `${line}\n`).join(""))
       )
-      return Stream.mapError(base === undefined ? readParts(target, index) : zstdOf(text), toTaskError)
+      const own = decompressed("tar.zst", readParts(target, index))
+      return Stream.mapError(base === undefined ? own : text, toTaskError)
     }),
     look: Effect.fnUntraced(function* (target: BackupTarget, { archive, id }: StoredBackup, at: LookInto) {
       return yield* explained(lookInto(target, yield* manifestOf(target, id, archive), at))

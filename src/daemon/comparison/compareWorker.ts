@@ -2,21 +2,18 @@
 import { createHash } from "node:crypto"
 import * as fs from "node:fs"
 import { parentPort, workerData } from "node:worker_threads"
-import { Effect, Option } from "effect"
-import { MOST_SHOWN, type PackedEntry, readPackedEntry } from "../../contract/domain/Backup.ts"
+import { Effect } from "effect"
+import { MOST_SHOWN, type PackedEntry } from "../../contract/domain/Backup.ts"
 import { childPath, isWithin, nameBytes, nameOf, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
-import { conflict, covered, lacks, unprocessable } from "../access/refused.ts"
+import { conflict, covered, lacks } from "../access/refused.ts"
 import { IoError, ioSync } from "../disk/fsio.ts"
 import { describe, FOLDER, isTemporary, type Name, READ, within } from "../disk/safePath.ts"
+import { entryOf, makeLines } from "../packed/lines.ts"
 import { sentFailure } from "../packed/threads.ts"
+import { MAX_DEPTH, namesIn, tooDeep } from "../packed/walk.ts"
 import type { CompareInput, CompareJob, CompareMessage } from "./comparison.ts"
 
-/** A path of 4,094 bytes, each as an escape of JSON, and as the target of a link. */
-const LONGEST_LINE = 128 * 1024
-const NEWLINE = 0x0a
-/** Folders that are open at a time, as those of a backup. */
-const MAX_DEPTH = 251
 const MODE = 0o7777
 
 // `comparison.ts` alone starts this thread.
@@ -71,15 +68,9 @@ const unlessGone = <A>(path: string, use: () => A): Effect.Effect<A | undefined,
 const lstat = (path: string, real: Name) => unlessGone(path, () => fs.lstatSync(real))
 
 const openFolder = Effect.fnUntraced(function* (path: string, real: Name, depth: number) {
-  if (depth < MAX_DEPTH) return yield* unlessGone(path, () => fs.openSync(real, FOLDER))
-  return yield* unprocessable(
-    `${path.slice(0, 200)}: folders are nested deeper than ${MAX_DEPTH - 1}`,
-    "Move what is in it up, or delete it."
-  )
+  if (depth > MAX_DEPTH) return yield* tooDeep(path)
+  return yield* unlessGone(path, () => fs.openSync(real, FOLDER))
 })
-
-const namesIn = (path: string, folder: number) =>
-  ioSync(path, () => fs.readdirSync(`/proc/self/fd/${folder}/.`, { encoding: "buffer" }))
 
 /** Whether a path is not of the server itself: a volume, a mount, or a file that is being made. */
 const isForeign = (path: string, stats: fs.Stats | undefined) =>
@@ -102,11 +93,11 @@ const remove = Effect.fnUntraced(function* (
 })
 
 /** Counts what the backup lacks in an open folder, and closes it. */
-const removeIn = (path: string, folder: number, depth: number, isLacking: (name: Buffer) => boolean) =>
+const removeIn = (path: string, folder: number, depth: number, isLacking: (name: string) => boolean) =>
   Effect.ensuring(
-    Effect.flatMap(namesIn(path, folder), (names) =>
+    Effect.flatMap(namesIn(path, `/proc/self/fd/${folder}/.`), (names) =>
       Effect.forEach(
-        names.filter(isLacking),
+        [...names].filter(isLacking).map((name) => Buffer.from(name, "latin1")),
         (name) => remove(childPath(path, shownName(name)), within({ fd: folder }, name), depth),
         { discard: true }
       )
@@ -116,7 +107,7 @@ const removeIn = (path: string, folder: number, depth: number, isLacking: (name:
 
 const leave = Effect.fnUntraced(function* ({ fd: folder, isRestored, names, path }: Level, depth: number) {
   if (folder === undefined) return
-  const isLacking = (name: Buffer) => isRestored && !isMerge && !names.has(name.toString("latin1"))
+  const isLacking = (name: string) => isRestored && !isMerge && !names.has(name)
   yield* removeIn(path, folder, depth, isLacking)
 })
 
@@ -220,19 +211,11 @@ const add = Effect.fnUntraced(function* (entry: PackedEntry): Effect.fn.Return<v
   else if (folder !== undefined) yield* removeIn(path, folder, levels.length + 1, () => true)
 })
 
-let rest: Buffer = Buffer.alloc(0)
+const linesIn = makeLines()
 
 /** Compares the entries of whole lines. */
 const take = Effect.fnUntraced(function* (chunk: Uint8Array): Effect.fn.Return<CompareMessage, Failure> {
-  const bytes = Buffer.concat([rest, chunk])
-  const end = bytes.lastIndexOf(NEWLINE)
-  rest = bytes.subarray(end + 1)
-  for (const line of end < 1 ? [] : bytes.toString("utf8", 0, end).split("\n")) {
-    const entry = Option.getOrUndefined(readPackedEntry(line))
-    if (entry === undefined || rest.length > LONGEST_LINE)
-      return yield* new IoError({ code: "DAMAGED", message: "the index of the backup cannot be read" })
-    yield* add(entry)
-  }
+  for (const line of yield* linesIn(chunk)) yield* add(yield* entryOf(line))
   return { to: "next" }
 })
 

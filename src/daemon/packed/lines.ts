@@ -9,6 +9,7 @@ import { readPackedEntry } from "../../contract/domain/Backup.ts"
 import { nameBytes } from "../../contract/domain/Files.ts"
 import type { ArchiveError } from "../archives/member.ts"
 import { decompressed } from "../archives/source.ts"
+import type { IoError } from "../disk/fsio.ts"
 import { differs } from "./pieces.ts"
 
 /** A path of 4,094 bytes, each as an escape of JSON, and as the target of a link. */
@@ -19,18 +20,21 @@ const INDEX = "the index of the backup"
 type Bytes = Stream.Stream<Uint8Array, ArchiveError>
 type Lines = Stream.Stream<ReadonlyArray<string>, ArchiveError>
 
+/** Returns a function that divides the bytes of an index into lines, as they arrive. */
+export const makeLines = () => {
+  let rest: Buffer = Buffer.alloc(0)
+  return (chunk: Uint8Array): Effect.Effect<ReadonlyArray<string>, IoError> => {
+    const bytes = rest.length === 0 ? Buffer.from(chunk) : Buffer.concat([rest, chunk])
+    const end = bytes.lastIndexOf(NEWLINE)
+    rest = bytes.subarray(end + 1)
+    if (rest.length > LONGEST_LINE) return Effect.fail(differs(INDEX, "a line is too long"))
+    return Effect.succeed(end < 1 ? [] : bytes.toString("utf8", 0, end).split("\n"))
+  }
+}
+
 /** Returns the lines of an index, some at a time. */
 export const linesOf = (index: Bytes): Lines =>
-  Stream.suspend(() => {
-    let rest: Buffer = Buffer.alloc(0)
-    return Stream.mapEffect(decompressed("tar.zst", index), (chunk) => {
-      const bytes = rest.length === 0 ? Buffer.from(chunk) : Buffer.concat([rest, chunk])
-      const end = bytes.lastIndexOf(NEWLINE)
-      rest = bytes.subarray(end + 1)
-      if (rest.length > LONGEST_LINE) return Effect.fail(differs(INDEX, "a line is too long"))
-      return Effect.succeed(end < 1 ? [] : bytes.toString("utf8", 0, end).split("\n"))
-    })
-  })
+  Stream.suspend(() => Stream.mapEffect(decompressed("tar.zst", index), makeLines()))
 
 const unreadable = differs(INDEX, "a line cannot be read")
 

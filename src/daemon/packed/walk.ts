@@ -13,7 +13,7 @@ import { IoError, ioSync, orMissing } from "../disk/fsio.ts"
 import { FOLDER, isTemporary, type Name, PERMISSIONS, READ, within } from "../disk/safePath.ts"
 
 /** Folders that are open at a time. */
-const MAX_DEPTH = 250
+export const MAX_DEPTH = 250
 /** The longest path that a restore reads, in bytes. */
 const LONGEST = MAX_PATH - "./".length
 /** Entries of a folder that are read at a time. */
@@ -67,6 +67,12 @@ interface Visitor {
 
 type At = Pick<Walked, "name" | "path">
 
+export const tooDeep = (path: string) =>
+  unprocessable(
+    `${path.slice(0, 200)}: folders are nested deeper than ${MAX_DEPTH}`,
+    "Move what is in it up, or delete it."
+  )
+
 const gone = (path: string) => new IoError({ code: "ENOENT", message: path })
 
 /** Whether an entry was replaced or removed while it was looked at. */
@@ -99,7 +105,7 @@ export const withFile = <E>(
 const OPEN_DIR = { encoding: "buffer" as BufferEncoding, bufferSize: BATCH }
 
 /** Returns the names in a folder, each byte as one character. A file system may return a name twice that is renamed meanwhile. */
-const namesIn = (path: string, folder: Name) =>
+export const namesIn = (path: string, folder: Name) =>
   Effect.acquireUseRelease(
     ioSync(path, () => fs.opendirSync(folder, OPEN_DIR)),
     (dir) =>
@@ -244,11 +250,7 @@ export const walkServer = Effect.fnUntraced(function* (
     if (isKept) keep(entry.stats)
     else yield* add(entry)
     if (!isFolder) return
-    if (depth >= MAX_DEPTH)
-      return yield* unprocessable(
-        `${path.slice(0, 200)}: folders are nested deeper than ${MAX_DEPTH}`,
-        "Move what is in it up, or delete it."
-      )
+    if (depth >= MAX_DEPTH) return yield* tooDeep(path)
     yield* opened(
       path,
       () => fs.openSync(real, FOLDER),

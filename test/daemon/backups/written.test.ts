@@ -149,6 +149,12 @@ for (const [name, place] of Object.entries(places)) {
           top.entries.map(({ path }) => path),
           ["/link", "/plugins", "/run.sh", "/world", "/%FF%41.txt"]
         )
+        const index = yield* Effect.scoped(Effect.flatMap(backups.index(stored), Stream.runCollect))
+        const lines = Buffer.concat(index).toString().trimEnd().split("\n")
+        assert.deepStrictEqual(
+          lines.map((line) => JSON.parse(line).path),
+          ["/", "/link", "/plugins", "/plugins/a.yml", "/run.sh", "/world", "/world/level.dat", "/%FF%41.txt"]
+        )
         for (const path of ["/plugins/a.yml", "/world/level.dat"]) {
           const { entry } = yield* backups.look(stored, { path, limit: 0 })
           const { at = 0, sha256 = "", size = 0 } = entry ?? {}
