@@ -7,14 +7,7 @@ import { command } from "./shared/command.ts"
 /** The examples of the package. In a checkout, their folders also have the files of the operator. */
 export const examples = {
   software: ["demo.yml", "flying-squid.yml", "paper.yml"],
-  blueprints: [
-    "demo-nightly.yml",
-    "demo-saved.yml",
-    "demo.yml",
-    "flying-squid.yml",
-    "mixins/defaults.yml",
-    "paper.yml"
-  ]
+  blueprints: ["demo-saved.yml", "demo.yml", "flying-squid.yml", "mixins/defaults.yml", "paper.yml"]
 } as const
 
 const examplesFolder = (folder: keyof typeof examples) =>

@@ -186,7 +186,7 @@ export const show = objectCommand(
 
 export const upgrade = command("upgrade", {
   description:
-    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time.",
+    "Resolve the blueprint of a server again. The server keeps its data, its id and its ports. A server that is up gets the new definition at its next start; `muster rollouts start` restarts many servers, a few at a time. The table shortens long values; `--json` has them whole.",
   short: "Give a server today's blueprint and software",
   examples: {
     "muster servers upgrade survival-1 --dry-run": "What would change",

@@ -35,12 +35,29 @@ import { secondsFlag } from "./times.ts"
 const textOf = (value: unknown): string =>
   value === undefined || value === null ? "" : typeof value === "string" ? value : jsonOf(value)
 
+/** Characters of a value in a table: the script of an installation has thousands. */
+const MOST_SHOWN = 60
+
+/** Returns a value for a table: of a long one, the beginning of the first line that the other value does not have. */
+const shortText = (value: unknown, other: unknown): string => {
+  const text = textOf(value)
+  if (text.length <= MOST_SHOWN) return text
+  const [lines, others] = [text.split("\n"), textOf(other).split("\n")]
+  const at = Math.max(
+    0,
+    lines.findIndex((line, index) => line !== others[index])
+  )
+  const line = [...(lines[at] ?? "")]
+  const where = lines.length === 1 ? "" : `line ${at + 1}: `
+  return `${where}${line.slice(0, MOST_SHOWN).join("")}${line.length > MOST_SHOWN ? "…" : ""}`
+}
+
 export const changes: Listing<DefinitionChange> = {
   id: ({ path }) => path,
   columns: {
     path: ({ path }) => path,
-    from: ({ from }) => textOf(from),
-    to: ({ to }) => textOf(to),
+    from: ({ from, to }) => shortText(from, to),
+    to: ({ from, to }) => shortText(to, from),
     needs: ({ needs }) => needs
   }
 }
