@@ -83,10 +83,7 @@ const list = command("list", {
 })
 
 const notFound = (name: string) =>
-  new CommandError({
-    status: "notFound",
-    message: `context not found: ${name}. \`muster context list\` shows all contexts.`
-  })
+  CommandError.notFound(`context not found: ${name}. \`muster context list\` shows all contexts.`)
 
 const use = command("use", {
   description: "Choose the context that commands use. MUSTER_URL and MUSTER_API_KEY take precedence.",

@@ -41,10 +41,7 @@ const loginListing: Listing<SftpLogin> = {
 const address = ask((muster) => muster.system.info({ query: { include: "sftp" } })).pipe(
   Effect.flatMap(({ sftp }) =>
     sftp === undefined || sftp === null
-      ? new CommandError({
-          status: "refused",
-          message: "SFTP is off: set MUSTER_SFTP_PORT and start the service again."
-        })
+      ? CommandError.refused("SFTP is off: set MUSTER_SFTP_PORT and start the service again.")
       : Effect.succeed(sftp)
   )
 )
@@ -82,8 +79,7 @@ const connect = Effect.fnUntraced(function* (login: SftpLogin) {
     SSH_ASKPASS: files.ask,
     SSH_ASKPASS_REQUIRE: "force"
   })
-  if (ended !== "")
-    return yield* new CommandError({ status: "failed", message: `sftp has ended with ${ended}.` })
+  if (ended !== "") return yield* CommandError.failed(`sftp has ended with ${ended}.`)
 }, Effect.scoped)
 
 /** `muster sftp [SERVER]` (spec 10.6). */

@@ -93,7 +93,7 @@ const parts = {
 } as const
 
 const cannotWrite = (file: string) => (cause: unknown) =>
-  new CommandError({ status: "failed", message: `cannot write ${file}: ${whyNoFile(cause)}` })
+  CommandError.failed(`cannot write ${file}: ${whyNoFile(cause)}`)
 
 const write = Effect.fnUntraced(function* (archive: string, files: ReadonlyArray<readonly [string, string]>) {
   const chunks = yield* Stream.fromIterable(files.map(([name, text]) => Tar.file(name, text))).pipe(

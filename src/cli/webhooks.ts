@@ -196,7 +196,7 @@ const test = command("test", {
     const attempt = yield* ask((muster) => muster.webhooks.test({ params: { webhook } }))
     yield* printList(flags, attempts, [attempt], "")
     if (attempt.error !== undefined) {
-      return yield* new CommandError({ status: "failed", message: `the delivery failed: ${attempt.error}` })
+      return yield* CommandError.failed(`the delivery failed: ${attempt.error}`)
     }
   }
 })

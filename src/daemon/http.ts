@@ -24,19 +24,12 @@ const MAX_CONSOLES = 1000
 
 const pages = { standard: 100, fallback: 100, maximum: 1000 }
 
+const errors = { 404: NotFound, 409: Conflict, 422: InvalidRequest, 500: InternalError } as const
+
 const httpError = (error: DaemonError) => {
   if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)
-  const { status, detail, hint } = error
-  switch (status) {
-    case 404:
-      return new NotFound({ detail, hint })
-    case 409:
-      return new Conflict({ detail, hint })
-    case 422:
-      return new InvalidRequest({ detail, hint })
-    case 500:
-      return new InternalError({ detail, hint })
-  }
+  const { detail, hint, status } = error
+  return new errors[status]({ detail, hint })
 }
 
 const CREATIONS_AT_ONCE = 8

@@ -36,10 +36,7 @@ const madeBy = Effect.fnUntraced(function* ({ id }: Operation, server: Server["i
   )
   const made = newest.find(({ operation_id }) => operation_id === id)
   if (made !== undefined) return made
-  return yield* new CommandError({
-    status: "notFound",
-    message: `the backup of operation ${id} was deleted meanwhile.`
-  })
+  return yield* CommandError.notFound(`the backup of operation ${id} was deleted meanwhile.`)
 })
 
 /** Backs up one server, and prints the backup. */

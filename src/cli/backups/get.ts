@@ -20,10 +20,9 @@ import { ask, askStream } from "../shared/musterClient.ts"
 import { type Listing, outputFlags, printList, sizeText, wide } from "../shared/output.ts"
 
 const otherBytes = ({ id, sha256 }: Backup, digest: string) =>
-  new CommandError({
-    status: "failed",
-    message: `the SHA-256 of the download is ${digest}, and the backup has ${sha256}: download it again. If it differs again, \`muster backups verify ${id}\` names the damaged part.`
-  })
+  CommandError.failed(
+    `the SHA-256 of the download is ${digest}, and the backup has ${sha256}: download it again. If it differs again, \`muster backups verify ${id}\` names the damaged part.`
+  )
 
 const NOT_COMPARED =
   " It has no SHA-256 to compare; the node has compared each file with its own while it was sent."

@@ -157,10 +157,9 @@ const test = command("test", {
       })
     )
     if (!tested.ok)
-      return yield* new CommandError({
-        status: "failed",
-        message: `node ${tested.node_id} cannot ${tested.step ?? "use"}: ${tested.reason ?? "no reason given"}`
-      })
+      return yield* CommandError.failed(
+        `node ${tested.node_id} cannot ${tested.step ?? "use"}: ${tested.reason ?? "no reason given"}`
+      )
     yield* Console.log(`Node ${tested.node_id} can write, read and delete.`)
   }
 })

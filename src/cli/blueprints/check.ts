@@ -43,7 +43,7 @@ const rootsOf = Effect.fnUntraced(function* (directory: string, kind: Option.Opt
 })
 
 const unreadable = (directory: string) => (error: { readonly reason: string }) =>
-  new CommandError({ status: "failed", message: `cannot check ${directory}: ${error.reason}` })
+  CommandError.failed(`cannot check ${directory}: ${error.reason}`)
 
 const loaded = <A>(root: Root, build: Parameters<typeof loadFolder<A>>[2]) =>
   Effect.mapError(loadFolder(root.kind, root.directory, build), unreadable(root.directory))
@@ -124,13 +124,12 @@ export const check = command("check", {
     const warnings = reports.reduce((sum, one) => sum + one.warnings.length, 0)
     const files = reports.reduce((sum, one) => sum + one.files, 0)
     if (files === 0) {
-      return yield* new CommandError({
-        status: "failed",
-        message: `no definition files in ${roots.map((root) => root.directory).join(" and ")}: name another folder`
-      })
+      return yield* CommandError.failed(
+        `no definition files in ${roots.map((root) => root.directory).join(" and ")}: name another folder`
+      )
     }
     const summary = `${counted(files, "file")} checked: ${counted(errors, "error")}, ${counted(warnings, "warning")}`
-    if (errors > 0) return yield* new CommandError({ status: "failed", message: summary })
+    if (errors > 0) return yield* CommandError.failed(summary)
     yield* note(summary)
   }
 })

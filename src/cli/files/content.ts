@@ -22,8 +22,7 @@ import { cannotRead } from "./sendFile.ts"
 export const toStandardOutput = NodeSink.fromWritable({
   evaluate: () => process.stdout,
   endOnDone: false,
-  onError: (cause) =>
-    new CommandError({ status: "failed", message: `cannot write to standard output: ${whyNoFile(cause)}` })
+  onError: (cause) => CommandError.failed(`cannot write to standard output: ${whyNoFile(cause)}`)
 })
 
 const isBinary = (bytes: Uint8Array): boolean => bytes.subarray(0, 8000).includes(0)
@@ -43,10 +42,9 @@ const forTerminal = <E, R>(path: string, bytes: Stream.Stream<Uint8Array, E, R>)
 }
 
 const binary = (path: string) =>
-  new CommandError({
-    status: "failed",
-    message: `${path} is no text: add --force to print it on the terminal, or redirect the output to a file.`
-  })
+  CommandError.failed(
+    `${path} is no text: add --force to print it on the terminal, or redirect the output to a file.`
+  )
 
 export const cat = command("cat", {
   description:
@@ -126,12 +124,7 @@ const storeEdited = ({ id, path }: Place, file: string, etag: string | undefined
       .upload(id, path, readLocal(file), etag === undefined ? { ifNoneMatch: "*" } : { ifMatch: etag })
       .pipe(
         Effect.catchTag("PreconditionFailed", () =>
-          Effect.fail(
-            new CommandError({
-              status: "refused",
-              message: `${path} was changed meanwhile, and is not overwritten.`
-            })
-          )
+          Effect.fail(CommandError.refused(`${path} was changed meanwhile, and is not overwritten.`))
         )
       )
   )
@@ -149,10 +142,7 @@ const editPlace = Effect.fnUntraced(function* (place: Place, editor: string) {
   isKept = !isSame
   const copy = isSame ? "" : ` The edited copy is ${file}.`
   if (ended !== "") {
-    return yield* new CommandError({
-      status: "failed",
-      message: `the editor ended with ${ended}: ${place.path} is unchanged.${copy}`
-    })
+    return yield* CommandError.failed(`the editor ended with ${ended}: ${place.path} is unchanged.${copy}`)
   }
   const stored = yield* Effect.mapError(
     storeEdited(place, file, etag),

@@ -137,7 +137,7 @@ const totalOf = Effect.fnUntraced(function* (
 const lookAt = (path: string) =>
   Effect.mapError(
     io(`read ${path}`, () => fs.stat(path)),
-    ({ message }) => new CommandError({ status: "failed", message })
+    ({ message }) => CommandError.failed(message)
   )
 
 /** `folder/.` means what is in the folder. */

@@ -65,10 +65,9 @@ const openPart = Effect.fnUntraced(function* ({ file, mode }: Part, noted: Note 
 const checkPart = Effect.fnUntraced(function* ({ file }: Part, identity: string) {
   const found = yield* lstat(file)
   if (found !== undefined && identityOf(found) === identity) return
-  return yield* new CommandError({
-    status: "failed",
-    message: `${file} is no longer the file of this command: another one downloads to the same path.`
-  })
+  return yield* CommandError.failed(
+    `${file} is no longer the file of this command: another one downloads to the same path.`
+  )
 })
 
 /** Reads a file into its part, and puts it in place; returns whether the file changed meanwhile. */
@@ -157,8 +156,7 @@ export const getFile = Effect.fnUntraced(function* (
   for (let attempt = 0; attempt < CHANGES; attempt++) {
     if (!(yield* receive(source, target, part, progress))) return
   }
-  return yield* new CommandError({
-    status: "failed",
-    message: `${source.path} changes while it is read: stop the server, or copy the file on it first.`
-  })
+  return yield* CommandError.failed(
+    `${source.path} changes while it is read: stop the server, or copy the file on it first.`
+  )
 })

@@ -161,7 +161,6 @@ export const whyNoContent = ({ target, type }: FileEntry): string | undefined =>
 }
 
 export const missing = ({ path }: Place) =>
-  new CommandError({
-    status: "notFound",
-    message: `no such file or folder: ${path}. \`muster files ls <server>:${parentOf(path)}\` shows what is there.`
-  })
+  CommandError.notFound(
+    `no such file or folder: ${path}. \`muster files ls <server>:${parentOf(path)}\` shows what is there.`
+  )

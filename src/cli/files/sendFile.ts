@@ -15,10 +15,9 @@ import { LARGE, noteOf } from "./unfinished.ts"
 const CHUNK = 256 * 1024
 
 export const cannotRead = (path: string | Buffer) => (cause: unknown) =>
-  new CommandError({ status: "failed", message: `cannot read ${path}: ${whyNoFile(cause)}` })
+  CommandError.failed(`cannot read ${path}: ${whyNoFile(cause)}`)
 
-const tooShort = (path: string | Buffer) =>
-  new CommandError({ status: "failed", message: `${path} became shorter while it was read.` })
+const tooShort = (path: string | Buffer) => CommandError.failed(`${path} became shorter while it was read.`)
 
 /** Reads the bytes of a file from `start`, inclusive, to `end`, exclusive. */
 export const bytesOfFile = (
@@ -64,10 +63,9 @@ export const send = (
   })
 
 const cannotRepeat = (path: string) =>
-  new CommandError({
-    status: "unreachable",
-    message: `the connection broke, and standard input cannot be read again: ${path} is as it was before.`
-  })
+  CommandError.unreachable(
+    `the connection broke, and standard input cannot be read again: ${path} is as it was before.`
+  )
 
 type Found = Pick<Stats, "mode" | "mtimeMs" | "size">
 

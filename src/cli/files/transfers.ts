@@ -103,6 +103,6 @@ export const inBatch = <R>(
       yield* progress.say(
         `${files} ${verb} (${sizeText(bytes)})${left > 0 ? `, ${left} left out` : ""}${failures > 0 ? `, ${failures} failed` : ""}`
       )
-      if (failures > 0) return yield* new CommandError({ status: "failed", message: "" })
+      if (failures > 0) return yield* CommandError.failed("")
     })
   )

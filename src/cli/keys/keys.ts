@@ -47,8 +47,7 @@ const publicKeyIn = Effect.fnUntraced(function* (file: string) {
       readFileSync(file === "-" ? 0 : file, "utf8")
         .slice(0, LARGEST)
         .trim(),
-    catch: (cause) =>
-      new CommandError({ status: "failed", message: `cannot read the SSH key: ${whyNoFile(cause)}` })
+    catch: (cause) => CommandError.failed(`cannot read the SSH key: ${whyNoFile(cause)}`)
   })
   if (!text.includes("PRIVATE KEY")) return text
   return yield* wrongUsage(`${file} has a private key: name the file with the public one, ${file}.pub.`)

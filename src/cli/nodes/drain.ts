@@ -85,19 +85,16 @@ const lineOf = ({ left, servers: all }: MigrationProgress, away: string | undefi
 }
 
 const changedMeanwhile = (node: Node) =>
-  new CommandError({
-    status: "failed",
-    message: `the drain of ${node.name} no longer migrates its servers: another call has changed it.`
-  })
+  CommandError.failed(
+    `the drain of ${node.name} no longer migrates its servers: another call has changed it.`
+  )
 
 const cannotLeave = (node: Node, left: number, away: string | undefined) =>
-  new CommandError({
-    status: "failed",
-    message:
-      away === undefined
-        ? `${servers(left)} cannot leave ${node.name}.`
-        : `${servers(left)} cannot leave ${node.name}: ${away}. They move once it is back; \`muster nodes undrain ${node.id}\` cancels that.`
-  })
+  CommandError.failed(
+    away === undefined
+      ? `${servers(left)} cannot leave ${node.name}.`
+      : `${servers(left)} cannot leave ${node.name}: ${away}. They move once it is back; \`muster nodes undrain ${node.id}\` cancels that.`
+  )
 
 /** Prints the progress until no saved server is left, or no migration continues. */
 const waitUntilEmpty = Effect.fnUntraced(function* (node: Node) {

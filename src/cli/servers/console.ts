@@ -9,6 +9,7 @@ import {
 } from "../../client/console.ts"
 import { stripAnsi } from "../../contract/domain/ConsoleLine.ts"
 import type { Server } from "../../contract/domain/Server.ts"
+import { overlap } from "../../dashboard/dom/overlap.ts"
 import { command, followFlag, switchFlag } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
@@ -38,16 +39,6 @@ const newest = Effect.fnUntraced(function* (
   return count === 0 ? [] : lines.slice(-count)
 })
 
-/** How many of the first lines of the stream are the last of the stored ones, which have no ANSI sequences. */
-const overlap = (stored: ReadonlyArray<TimedLine>, streamed: ReadonlyArray<TimedLine>): number => {
-  const plain = streamed.map(({ text }) => stripAnsi(text))
-  for (let count = Math.min(stored.length, plain.length); count > 0; count--) {
-    const end = stored.slice(-count)
-    if (end.every(({ text }, at) => text === plain[at])) return count
-  }
-  return 0
-}
-
 /** Prints the stored lines and then, without a gap, those that follow. Ends when the server is deleted. */
 const follow = Effect.fnUntraced(function* (
   server: Server["id"],
@@ -71,7 +62,12 @@ const follow = Effect.fnUntraced(function* (
     )
   )
   const stored = yield* newest(server, options.tail, options.timestamps)
-  yield* Effect.forEach([...stored, ...early.slice(overlap(stored, early))], print, { discard: true })
+  // The stored ones have no ANSI sequences.
+  const known = overlap(
+    stored.map(({ text }) => text),
+    early.map(({ text }) => stripAnsi(text))
+  )
+  yield* Effect.forEach([...stored, ...early.slice(known)], print, { discard: true })
   isReady = true
   yield* Fiber.join(streaming)
 }, Effect.scoped)
@@ -209,7 +205,7 @@ const withTerminal = Effect.fnUntraced(function* (
 const withPipe = ({ send }: OpenConsole) => {
   const lines = Stream.fromAsyncIterable(
     createInterface({ input: process.stdin, crlfDelay: Number.POSITIVE_INFINITY }),
-    (cause) => new CommandError({ status: "failed", message: `cannot read standard input: ${cause}` })
+    (cause) => CommandError.failed(`cannot read standard input: ${cause}`)
   )
   return Stream.runForEach(lines, (line) => ask(() => send(line)))
 }

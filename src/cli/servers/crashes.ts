@@ -41,10 +41,7 @@ const crashesOf = (text: string, query: { readonly limit: string }) =>
             ask((muster) => muster.servers.crashes({ query: { ...query, server: text } })),
             (found) => found.length > 0,
             () =>
-              new CommandError({
-                status: "notFound",
-                message: `${error.message} No deleted server with this id or name has crashes.`
-              })
+              CommandError.notFound(`${error.message} No deleted server with this id or name has crashes.`)
           )
         : Effect.fail(error)
   })

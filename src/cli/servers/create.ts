@@ -48,8 +48,7 @@ const candidates: Listing<NodeFit> = {
 }
 
 /** The service places the server on no node: the exit status is that of a lack of capacity. */
-const noFit = (reasons: ReadonlyArray<string>) =>
-  new CommandError({ status: "refused", message: reasons.join("; ") || "no node fits" })
+const noFit = (reasons: ReadonlyArray<string>) => CommandError.refused(reasons.join("; ") || "no node fits")
 
 const printPlan = Effect.fnUntraced(function* (
   flags: Parameters<typeof printList>[0],
@@ -75,7 +74,7 @@ const whyDeleted = Effect.fnUntraced(function* ({ id }: Server) {
   const message =
     crash === undefined ? "was deleted" : `crashed (${crash.reason}) and was deleted, as it is not saved`
   yield* Effect.forEach(crash?.lines.slice(-LAST_LINES) ?? [], (line) => note(`  ${line}`), { discard: true })
-  return yield* new CommandError({ status: "failed", message: `server ${id} ${message}` })
+  return yield* CommandError.failed(`server ${id} ${message}`)
 })
 
 /** Waits for a new server, and shows its installation meanwhile. */

@@ -104,7 +104,7 @@ export const acted = Effect.fnUntraced(function* <R>(
     }
   }
   if (failed.length > 0) {
-    return yield* new CommandError({ status: "refused", message: failed.join("\n") })
+    return yield* CommandError.refused(failed.join("\n"))
   }
 })
 

@@ -32,15 +32,12 @@ export const waitFor = (id: Server["id"], state: State, timeout: string) =>
     muster.waitUntil(id, state, { timeout: durationOf(timeout), include: shownFields }).pipe(
       Effect.catchTags({
         Conflict: ({ detail, hint }) =>
-          Effect.fail(
-            new CommandError({ status: "failed", message: withCommands(`${detail}. ${hint}`, id) })
-          ),
+          Effect.fail(CommandError.failed(withCommands(`${detail}. ${hint}`, id))),
         NotFound: () =>
           Effect.fail(
-            new CommandError({
-              status: "notFound",
-              message: `server ${id} was deleted; \`muster servers crashes ${id}\` shows whether it crashed.`
-            })
+            CommandError.notFound(
+              `server ${id} was deleted; \`muster servers crashes ${id}\` shows whether it crashed.`
+            )
           )
       })
     )

@@ -69,10 +69,9 @@ const newestOf = Effect.fnUntraced(function* (server_id: string, server: string)
     muster.backups.list({ query: { server_id, state: "done", limit: "1" } })
   )
   if (newest !== undefined) return newest
-  return yield* new CommandError({
-    status: "notFound",
-    message: `no good backup of ${server}. \`muster backups list --server ${server}\` shows all of them.`
-  })
+  return yield* CommandError.notFound(
+    `no good backup of ${server}. \`muster backups list --server ${server}\` shows all of them.`
+  )
 })
 
 /** Returns the id of a server. A text that names no server is returned: it may be the id of a deleted one. */

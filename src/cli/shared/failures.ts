@@ -27,13 +27,25 @@ export const statusOf: Readonly<Record<string, ExitStatus>> = {
   503: "refused"
 }
 
+/** Makes the function that returns a failure with an exit status. */
+const withStatus =
+  (status: ExitStatus) =>
+  (message: string): CommandError =>
+    new CommandError({ status, message })
+
 /** The failure of a command. The message, in one line, has the reason and the next step; empty: it is printed already. */
 export class CommandError extends Data.TaggedError("CommandError")<{
   readonly status: ExitStatus
   readonly message: string
-}> {}
+}> {
+  static readonly failed = withStatus("failed")
+  static readonly refused = withStatus("refused")
+  static readonly notFound = withStatus("notFound")
+  static readonly notAllowed = withStatus("notAllowed")
+  static readonly unreachable = withStatus("unreachable")
+}
 
-export const wrongUsage = (message: string): CommandError => new CommandError({ status: "usage", message })
+export const wrongUsage = withStatus("usage")
 
 /** Does something else if an object does not exist. */
 export const ifMissing =

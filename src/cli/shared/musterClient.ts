@@ -114,10 +114,9 @@ const watchBreaks = Effect.fnUntraced(function* <E = never, R = never>(
 const failIfLost = Effect.fnUntraced(function* ({ failure, since }: Break) {
   const { url } = yield* CommandTarget
   if ((yield* elapsedMillis) - since < LOST_MILLIS) return
-  return yield* new CommandError({
-    status: "unreachable",
-    message: `${url} cannot be reached any more (${whyUnreachable(failure)}): the wait has ended, its result is unknown`
-  })
+  return yield* CommandError.unreachable(
+    `${url} cannot be reached any more (${whyUnreachable(failure)}): the wait has ended, its result is unknown`
+  )
 })
 
 /** Runs a wait that repeats its own requests. @error CommandError no response for 10 s (unreachable) */
@@ -220,29 +219,24 @@ const ofTransport = (failure: HttpClientError.HttpClientError, url: string): Com
       : kind === "tls"
         ? "check its scheme, and NODE_EXTRA_CA_CERTS where the authority is private"
         : "set MUSTER_URL to where the service is"
-  return new CommandError({
-    status: "unreachable",
-    message: `${url} cannot be reached (${whyUnreachable(failure)}): ${hint}`
-  })
+  return CommandError.unreachable(`${url} cannot be reached (${whyUnreachable(failure)}): ${hint}`)
 }
 
 /** Returns the failure of a call in words for the user of the command. */
 const inWords = (failure: object, target: CommandTarget["Service"]): CommandError => {
   if (failure instanceof CommandError) return failure
   if (isOfApi(failure)) return ofApi(failure, target)
-  if (failure instanceof WaitTimedOut) return new CommandError({ status: "failed", message: failure.message })
+  if (failure instanceof WaitTimedOut) return CommandError.failed(failure.message)
   if (isOfSocket(failure)) {
-    return new CommandError({
-      status: "unreachable",
-      message: `no WebSocket to ${target.url} can be opened (${failure.message}): a proxy before it must pass them on`
-    })
+    return CommandError.unreachable(
+      `no WebSocket to ${target.url} can be opened (${failure.message}): a proxy before it must pass them on`
+    )
   }
   return (
     (isOfTransport(failure) ? ofTransport(failure, target.url) : undefined) ??
-    new CommandError({
-      status: "failed",
-      message: `the response of ${target.url} is invalid: check MUSTER_URL, and run the same version of muster on both sides`
-    })
+    CommandError.failed(
+      `the response of ${target.url} is invalid: check MUSTER_URL, and run the same version of muster on both sides`
+    )
   )
 }
 

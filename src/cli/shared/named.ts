@@ -51,10 +51,7 @@ export const only = <A extends { readonly id: string }>(
   const [first, ...others] = found
   if (first === undefined) {
     return Effect.fail(
-      new CommandError({
-        status: "notFound",
-        message: `${what} not found: ${text}. \`muster ${lists[what]}\` shows all ${what}s.`
-      })
+      CommandError.notFound(`${what} not found: ${text}. \`muster ${lists[what]}\` shows all ${what}s.`)
     )
   }
   if (others.length === 0) return Effect.succeed(first)
@@ -63,10 +60,7 @@ export const only = <A extends { readonly id: string }>(
     .map((item) => (nameOf(item) === "" ? item.id : `${item.id} (${nameOf(item)})`))
   const more = found.length > LISTED ? `, and ${found.length - LISTED} more` : ""
   return Effect.fail(
-    new CommandError({
-      status: "refused",
-      message: `several ${what}s match ${text}: ${shown.join(", ")}${more}. Name one by its id.`
-    })
+    CommandError.refused(`several ${what}s match ${text}: ${shown.join(", ")}${more}. Name one by its id.`)
   )
 }
 

@@ -65,10 +65,9 @@ export const watchOperation = Effect.fnUntraced(
     )
     if (end.state === "done") return end
     const { id, reason, state } = end
-    return yield* new CommandError({
-      status: "failed",
-      message: `operation ${id} ${state === "failed" ? "has failed" : "was cancelled"}: ${reason ?? "no reason is known"}`
-    })
+    return yield* CommandError.failed(
+      `operation ${id} ${state === "failed" ? "has failed" : "was cancelled"}: ${reason ?? "no reason is known"}`
+    )
   },
   (wait) => whileReachable(wait)
 )

@@ -30,8 +30,6 @@ const none: Contexts = { contexts: {} }
 
 const OTHERS = 0o077
 
-const failed = (message: string) => new CommandError({ status: "failed", message })
-
 /** The folder in which commands keep files for the user. */
 export const configFolder = Config.String("XDG_CONFIG_HOME").pipe(
   Config.withDefault(""),
@@ -59,15 +57,17 @@ export const readContexts = Effect.gen(function* () {
     Effect.catch((cause) =>
       isMissing(cause)
         ? Effect.succeed(undefined)
-        : Effect.fail(failed(`cannot read ${file}: ${whyNoFile(cause)}`))
+        : Effect.fail(CommandError.failed(`cannot read ${file}: ${whyNoFile(cause)}`))
     )
   )
   if (text === undefined) return none
   if ((text.mode & OTHERS) !== 0) {
-    return yield* failed(`others can read the keys in ${file}: run \`chmod 600 ${file}\``)
+    return yield* CommandError.failed(`others can read the keys in ${file}: run \`chmod 600 ${file}\``)
   }
   return yield* Effect.mapError(decode(text.text), () =>
-    failed(`${file} is not a file of contexts: move it away, and add them again with \`muster context add\``)
+    CommandError.failed(
+      `${file} is not a file of contexts: move it away, and add them again with \`muster context add\``
+    )
   )
 })
 
@@ -79,7 +79,7 @@ const writeContexts = (file: string, contexts: Contexts) => {
       chmodSync(draft, 0o600)
       renameSync(draft, file)
     },
-    catch: (cause) => failed(`cannot write ${file}: ${whyNoFile(cause)}`)
+    catch: (cause) => CommandError.failed(`cannot write ${file}: ${whyNoFile(cause)}`)
   })
 }
 
@@ -106,7 +106,7 @@ const takeLock = (lock: string) =>
         return false
       })
     ),
-    Effect.mapError((cause) => failed(`cannot write ${lock}: ${whyNoFile(cause)}`))
+    Effect.mapError((cause) => CommandError.failed(`cannot write ${lock}: ${whyNoFile(cause)}`))
   )
 
 /** Changes the contexts under a lock. @error CommandError as {@link readContexts}, or the file cannot be written */
@@ -133,12 +133,12 @@ const currentContext = Effect.gen(function* () {
   if (current === undefined) return undefined
   const context = Object.hasOwn(contexts, current) ? contexts[current] : undefined
   if (context === undefined) {
-    return yield* failed(`there is no context ${current}: choose another with \`muster context use\``)
+    return yield* CommandError.failed(
+      `there is no context ${current}: choose another with \`muster context use\``
+    )
   }
   return { name: current, ...context }
 })
-
-const unreachable = (message: string) => new CommandError({ status: "unreachable", message })
 
 /** Returns the first part of a path that another user than this one and root owns, or that all users may replace. */
 const foreignPart = (path: string): string | undefined => {
@@ -162,14 +162,14 @@ const socketOfFolder = Effect.fnUntraced(function* (dataDir: string, sendsKey: b
   const folder = yield* Effect.try({
     try: () => realpathSync(dataDir),
     catch: () =>
-      unreachable(
+      CommandError.unreachable(
         `there is no data folder ${resolve(dataDir)}: run the command in the folder of the service, or set MUSTER_DATA_DIR to its data folder, or MUSTER_URL and MUSTER_API_KEY`
       )
   })
   const socket = join(folder, LOCAL_SOCKET)
   const impossible = whyNoSocket(socket)
   if (impossible !== undefined) {
-    return yield* unreachable(
+    return yield* CommandError.unreachable(
       `${impossible}: set MUSTER_URL and MUSTER_API_KEY, or give the service a shorter MUSTER_DATA_DIR`
     )
   }
@@ -177,17 +177,15 @@ const socketOfFolder = Effect.fnUntraced(function* (dataDir: string, sendsKey: b
   // A part that this user cannot read refuses the connection too.
   const foreign = yield* Effect.try(() => foreignPart(socket)).pipe(Effect.orElseSucceed(() => undefined))
   if (foreign === undefined) return socket
-  return yield* new CommandError({
-    status: "notAllowed",
-    message: `another user decides what listens at ${socket}, by ${foreign}: set MUSTER_URL and MUSTER_API_KEY to call the service at its address${sendsKey ? ", or unset MUSTER_API_KEY as root" : ""}`
-  })
+  return yield* CommandError.notAllowed(
+    `another user decides what listens at ${socket}, by ${foreign}: set MUSTER_URL and MUSTER_API_KEY to call the service at its address${sendsKey ? ", or unset MUSTER_API_KEY as root" : ""}`
+  )
 })
 
 const noKeyFor = (url: string) =>
-  new CommandError({
-    status: "notAllowed",
-    message: `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; without MUSTER_URL, the command calls the service of the data folder (MUSTER_DATA_DIR), and needs no key there`
-  })
+  CommandError.notAllowed(
+    `there is no key for ${url}: set MUSTER_API_KEY, or run \`muster context add <name> --url ${url} --key-file <file>\`; without MUSTER_URL, the command calls the service of the data folder (MUSTER_DATA_DIR), and needs no key there`
+  )
 
 /** The called service. A key goes only to a named address: another process may have an ended service's port. */
 const target = Effect.gen(function* () {

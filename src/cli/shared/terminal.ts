@@ -18,8 +18,7 @@ export const enterUserFolder: Effect.Effect<void, CommandError> = Effect.suspend
   if (npm_lifecycle_event !== "muster" || INIT_CWD === "") return Effect.void
   return Effect.try({
     try: () => process.chdir(INIT_CWD),
-    catch: (cause) =>
-      new CommandError({ status: "failed", message: `cannot enter ${INIT_CWD}: ${whyNoFile(cause)}` })
+    catch: (cause) => CommandError.failed(`cannot enter ${INIT_CWD}: ${whyNoFile(cause)}`)
   })
 })
 
@@ -27,8 +26,7 @@ export const enterUserFolder: Effect.Effect<void, CommandError> = Effect.suspend
 export const lineIn = (what: string, file: string) =>
   Effect.try({
     try: () => readFileSync(file === STANDARD_INPUT ? 0 : file, "utf8").trim(),
-    catch: (cause) =>
-      new CommandError({ status: "failed", message: `cannot read the ${what}: ${whyNoFile(cause)}` })
+    catch: (cause) => CommandError.failed(`cannot read the ${what}: ${whyNoFile(cause)}`)
   }).pipe(
     Effect.filterOrFail(
       (line) => line !== "" && !/\s/.test(line),
@@ -98,7 +96,7 @@ export const confirm = Effect.fnUntraced(function* (question: string, yes: boole
     return yield* wrongUsage(`${question} Repeat the command with --yes: there is no terminal to confirm on.`)
   }
   const agreed = yield* Prompt.run(Prompt.Confirm({ message: shown(question), initial: false }))
-  if (!agreed) return yield* new CommandError({ status: "failed", message: "Nothing was changed." })
+  if (!agreed) return yield* CommandError.failed("Nothing was changed.")
 })
 
 const NAMED = 5
@@ -133,9 +131,7 @@ export const runProgram = Effect.fnUntraced(function* (
   )
   return yield* Effect.callback<string, CommandError>((resume) => {
     const child = spawn(program, args, { stdio: "inherit", env })
-    child.once("error", (cause) =>
-      resume(Effect.fail(new CommandError({ status: "failed", message: `cannot run ${name}: ${cause}` })))
-    )
+    child.once("error", (cause) => resume(Effect.fail(CommandError.failed(`cannot run ${name}: ${cause}`))))
     child.once("close", (code, signal) => resume(Effect.succeed(code === 0 ? "" : `${signal ?? code}`)))
     return Effect.sync(() => child.kill())
   })

@@ -1,16 +1,11 @@
 import { Data, type Effect, type Scope, type Stream } from "effect"
-import type {
-  ArchiveFormat,
-  FileChange,
-  FileDifference,
-  FileEntry,
-  FileMatch,
-  FileType
-} from "../domain/Files.ts"
+import type { ArchiveFormat, FileChange, FileDifference, FileEntry, FileMatch } from "../domain/Files.ts"
 import type { FileTask, FileTaskState, UnpackTask } from "../domain/FileTask.ts"
 import type { ServerId } from "../domain/Id.ts"
 import type { DaemonError } from "./Daemon.ts"
+import type { SearchFiles } from "./NodeFilesApi.ts"
 import type { NodeUploads } from "./NodeUploadsApi.ts"
+import type { EntryChange, FileAttributes, ListedEntry, OpenFlags, Space } from "./sessionFrames.ts"
 
 /** The node refuses an access to files, with the status that callers get. */
 export class FileRefused extends Data.TaggedError("FileRefused")<{
@@ -57,32 +52,6 @@ export interface WriteFile {
   readonly isOwned?: boolean
 }
 
-export interface SearchFiles {
-  readonly path: string
-  /** A glob of names. */
-  readonly name?: string
-  /** A literal text; default: files are found by name alone. */
-  readonly text?: string
-  readonly case_sensitive: boolean
-  readonly limit: number
-}
-
-/** How a file is opened. Without `create`, a missing file is 404; with `exclusive`, one that exists is 409. */
-export interface OpenFlags {
-  readonly read: boolean
-  readonly write: boolean
-  readonly create: boolean
-  readonly exclusive: boolean
-  readonly truncate: boolean
-}
-
-/** Permission bits, seconds since the epoch, bytes. Absent ones stay as they are. */
-export interface FileAttributes {
-  readonly mode?: number
-  readonly modified?: number
-  readonly size?: number
-}
-
 /** A regular file that a session has opened. Writes go in place and count against the disk limit. */
 export interface OpenFile {
   /** Returns the bytes at an offset: fewer at the end of the file, none beyond it. */
@@ -94,33 +63,11 @@ export interface OpenFile {
   readonly close: Effect.Effect<void>
 }
 
-/** An entry of a folder as `lstat` has it: permission bits, seconds since the epoch, bytes. */
-export interface ListedEntry extends Required<FileAttributes> {
-  readonly name: string
-  readonly type: FileType
-}
-
 /** A folder that a session has opened. */
 export interface OpenFolder {
   /** Returns some entries that were not read yet, in no order; none: the end. */
   readonly read: Effect.Effect<ReadonlyArray<ListedEntry>, FileError>
   readonly close: Effect.Effect<void>
-}
-
-/** A change of one entry as POSIX has it: nothing is made or removed recursively. */
-export type EntryChange =
-  | { readonly kind: "set"; readonly path: string; readonly attributes: FileAttributes }
-  | { readonly kind: "folder"; readonly path: string; readonly mode?: number }
-  | { readonly kind: "remove" | "remove-folder"; readonly path: string }
-  /** `replace`: a file takes the place of another. */
-  | { readonly kind: "rename"; readonly from: string; readonly path: string; readonly replace: boolean }
-
-/** The room of a server, in bytes and in files. */
-export interface Space {
-  readonly bytes: number
-  readonly free_bytes: number
-  readonly files: number
-  readonly free_files: number
 }
 
 /** Random access to the files of one server, until its scope ends. At most {@link MOST_OPEN} files and folders are open. */

@@ -43,27 +43,20 @@ export const refusals = [
   InsufficientStorage
 ] as const
 
-/** Returns the error of a refusal, as daemons and the service respond. */
-export const refusalError = ({ detail, hint, status }: Pick<FileRefused, "detail" | "hint" | "status">) => {
-  switch (status) {
-    case 403:
-      return new Forbidden({ detail, hint })
-    case 404:
-      return new NotFound({ detail, hint })
-    case 409:
-      return new Conflict({ detail, hint })
-    case 412:
-      return new PreconditionFailed({ detail, hint })
-    case 416:
-      return new RangeNotSatisfiable({ detail, hint })
-    case 422:
-      return new InvalidRequest({ detail, hint })
-    case 429:
-      return new TooManyRequests({ detail, hint })
-    case 507:
-      return new InsufficientStorage({ detail, hint })
-  }
-}
+/** The errors of refusals by their statuses, as daemons and the service respond. */
+export const refusalErrors = {
+  403: Forbidden,
+  404: NotFound,
+  409: Conflict,
+  412: PreconditionFailed,
+  416: RangeNotSatisfiable,
+  422: InvalidRequest,
+  429: TooManyRequests,
+  507: InsufficientStorage
+} as const
+
+export const refusalError = ({ detail, hint, status }: Pick<FileRefused, "detail" | "hint" | "status">) =>
+  new refusalErrors[status]({ detail, hint })
 
 /** The outcome of a change: nothing, or the refusal. */
 const Outcome = Schema.Struct({
@@ -78,6 +71,15 @@ const TaskRequest = Schema.Struct({ operation_id: OperationId, task: FileTask })
 const largeTask = { mostValues: 6 * MOST_CHANGES, largeBody: 16 * 1024 * 1024 }
 
 const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
+/** `name`: a glob of names. `text`: a literal text; without it, files are found by name alone. */
+const SearchFiles = Schema.Struct({
+  path: Schema.String,
+  name: text,
+  text,
+  case_sensitive: Schema.Boolean,
+  limit: Schema.Int
+})
+export type SearchFiles = typeof SearchFiles.Type
 const paths = Schema.Array(Schema.String).check(Schema.isMaxLength(MOST_PATHS))
 
 /** The calls of {@link NodeFiles}. Contents are streams without limit and deadline. */
@@ -158,13 +160,7 @@ export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
     }).annotateMerge(route("Files and folders as an archive", { transfers: true })),
     HttpApiEndpoint.post("search", "/servers/:id/access/search", {
       params,
-      payload: Schema.Struct({
-        path: Schema.String,
-        name: text,
-        text,
-        case_sensitive: Schema.Boolean,
-        limit: Schema.Int
-      }),
+      payload: SearchFiles,
       success: Schema.Struct({ matches: Schema.Array(FileMatch), incomplete: Schema.Boolean }),
       error: refusals
     }).annotateMerge(route("Files by name and by text")),

@@ -107,17 +107,11 @@ const params = { id: ServerId, upload: UploadId }
 const owner = Schema.String
 const error = [...refusals, BodyTooLarge, Locked, ChecksumMismatch] as const
 
+const uploadRefusalErrors = { 413: BodyTooLarge, 423: Locked, 460: ChecksumMismatch } as const
+
 /** Returns the error of a refusal, as daemons and the service respond. */
-export const uploadRefusalError = ({ detail, hint, status }: UploadRefused) => {
-  switch (status) {
-    case 413:
-      return new BodyTooLarge({ detail, hint })
-    case 423:
-      return new Locked({ detail, hint })
-    case 460:
-      return new ChecksumMismatch({ detail, hint })
-  }
-}
+export const uploadRefusalError = ({ detail, hint, status }: UploadRefused) =>
+  new uploadRefusalErrors[status]({ detail, hint })
 
 /** The calls of {@link NodeUploads}. */
 export class NodeUploadsGroup extends HttpApiGroup.make("nodeUploads")

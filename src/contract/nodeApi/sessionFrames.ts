@@ -17,19 +17,24 @@ export const MOST_IN_FLIGHT = 64
 const offset = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
 const mode = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 0o777 }))
 
+/** Permission bits, seconds since the epoch, bytes. Absent ones stay as they are. */
 const FileAttributes = Schema.Struct({
   mode: Schema.optionalKey(mode),
   modified: Schema.optionalKey(offset),
   size: Schema.optionalKey(offset)
 })
+export type FileAttributes = typeof FileAttributes.Type
 
+/** A change of one entry as POSIX has it: nothing is made or removed recursively. With `replace`, a file takes the place of another. */
 const EntryChange = Schema.Union([
   Schema.Struct({ kind: Schema.Literal("set"), path: FilePath, attributes: FileAttributes }),
   Schema.Struct({ kind: Schema.Literal("folder"), path: FilePath, mode: Schema.optionalKey(mode) }),
   Schema.Struct({ kind: Schema.Literals(["remove", "remove-folder"]), path: FilePath }),
   Schema.Struct({ kind: Schema.Literal("rename"), from: FilePath, path: FilePath, replace: Schema.Boolean })
 ])
+export type EntryChange = typeof EntryChange.Type
 
+/** How a file is opened. Without `create`, a missing file is 404; with `exclusive`, one that exists is 409. */
 const OpenFlags = Schema.Struct({
   read: Schema.Boolean,
   write: Schema.Boolean,
@@ -37,6 +42,7 @@ const OpenFlags = Schema.Struct({
   exclusive: Schema.Boolean,
   truncate: Schema.Boolean
 })
+export type OpenFlags = typeof OpenFlags.Type
 
 /** `file` is the number that `open` or `folder` has returned. */
 const SessionRequest = Schema.Union([
@@ -61,22 +67,25 @@ const SessionRequest = Schema.Union([
 ])
 export type SessionRequest = typeof SessionRequest.Type
 
-const Figures = Schema.Struct({
-  bytes: offset,
-  free_bytes: offset,
-  files: offset,
-  free_files: offset
+/** The room of a server, in bytes and in files. */
+const Space = Schema.Struct({ bytes: offset, free_bytes: offset, files: offset, free_files: offset })
+export type Space = typeof Space.Type
+
+/** An entry of a folder as `lstat` has it: permission bits, seconds since the epoch, bytes. */
+const ListedEntry = Schema.Struct({
+  name: Schema.String,
+  type: FileType,
+  mode,
+  modified: offset,
+  size: offset
 })
+export type ListedEntry = typeof ListedEntry.Type
 
 const SessionAnswer = Schema.Struct({
   file: Schema.optionalKey(Schema.Int),
   stat: Schema.optionalKey(Schema.Struct({ mode, modified: Schema.Int, size: offset })),
-  space: Schema.optionalKey(Figures),
-  entries: Schema.optionalKey(
-    Schema.Array(
-      Schema.Struct({ name: Schema.String, type: FileType, mode, modified: offset, size: offset })
-    ).check(Schema.isMaxLength(ENTRIES_AT_ONCE))
-  ),
+  space: Schema.optionalKey(Space),
+  entries: Schema.optionalKey(Schema.Array(ListedEntry).check(Schema.isMaxLength(ENTRIES_AT_ONCE))),
   refused: Schema.optionalKey(
     Schema.Struct({
       status: Schema.Literals([403, 404, 409, 412, 416, 422, 429, 500, 507]),

@@ -6,15 +6,12 @@ import { ServerId } from "../../contract/domain/Id.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { type DaemonError, DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import {
-  type EntryChange,
   type FileError,
   FileRefused,
-  type ListedEntry,
   type NodeFiles,
-  type OpenFile,
-  type OpenFlags,
-  type Space
+  type OpenFile
 } from "../../contract/nodeApi/NodeFiles.ts"
+import type { EntryChange, ListedEntry, OpenFlags, Space } from "../../contract/nodeApi/sessionFrames.ts"
 import { ServerAccess } from "../http/Principal.ts"
 import { requirePath, requireRight } from "../http/rights.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"

@@ -1,6 +1,6 @@
 /** Packets of SFTP version 3 (draft-ietf-secsh-filexfer-02), read and written without a copy of file contents. */
 import type { FileEntry } from "../../contract/domain/Files.ts"
-import type { FileAttributes } from "../../contract/nodeApi/NodeFiles.ts"
+import type { FileAttributes } from "../../contract/nodeApi/sessionFrames.ts"
 
 export const INIT = 1
 export const VERSION = 2

@@ -5,16 +5,13 @@ import { Deferred, Effect, Exit, Fiber, Option, Scope } from "effect"
 import { fileLimit } from "../../contract/domain/Limits.ts"
 import type { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import {
-  type EntryChange,
-  type FileAttributes,
   type FileError,
   FileRefused,
   type FileSession,
   MOST_OPEN,
-  type OpenFile,
-  type OpenFlags,
-  type Space
+  type OpenFile
 } from "../../contract/nodeApi/NodeFiles.ts"
+import type { EntryChange, FileAttributes, OpenFlags, Space } from "../../contract/nodeApi/sessionFrames.ts"
 import {
   chownLike,
   describe,

@@ -1,22 +1,25 @@
+import { Schema } from "effect"
 import type { Crash } from "../../contract/domain/ServerEvent.ts"
 
-/** The exit of a process. `code` as in a shell: 128 + n is signal n. */
-export interface ProcessExit {
-  readonly code: number
-  readonly out_of_memory: boolean
-  /** Whether there was no process, for example without an image. The console has the reason, and it is no crash. */
-  readonly never_began?: true
-  /** Whether it ended with its machine or engine; it is no crash, and the code says nothing. */
-  readonly with_host?: true
-  /** The reason, if it is known. */
-  readonly why?: Why
-}
+const Why = Schema.Struct({
+  message: Schema.String,
+  code: Schema.optionalKey(Schema.String),
+  next: Schema.optionalKey(Schema.String)
+})
+type Why = typeof Why.Type
 
-interface Why {
-  readonly message: string
-  readonly code?: string
-  readonly next?: string
-}
+/** The exit of a process. `code` as in a shell: 128 + n is signal n. */
+export const ProcessExit = Schema.Struct({
+  code: Schema.Int,
+  out_of_memory: Schema.Boolean,
+  /** Whether there was no process, for example without an image. The console has the reason, and it is no crash. */
+  never_began: Schema.optionalKey(Schema.Literal(true)),
+  /** Whether it ended with its machine or engine; it is no crash, and the code says nothing. */
+  with_host: Schema.optionalKey(Schema.Literal(true)),
+  /** The reason, if it is known. */
+  why: Schema.optionalKey(Why)
+})
+export type ProcessExit = typeof ProcessExit.Type
 
 type Reason = Pick<Why, "message"> & { readonly [Key in "code" | "next"]?: string | undefined }
 

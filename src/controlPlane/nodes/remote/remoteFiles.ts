@@ -1,23 +1,12 @@
 /** The files of servers on a remote node (spec 10.5). */
 import { Clock, Duration, Effect, Result, Stream } from "effect"
-import type {
-  BodyTooLarge,
-  ChecksumMismatch,
-  Conflict,
-  Forbidden,
-  InsufficientStorage,
-  InvalidRequest,
-  Locked,
-  NotFound,
-  PreconditionFailed,
-  RangeNotSatisfiable,
-  TooManyRequests
-} from "../../../contract/domain/errors.ts"
+import type { BodyTooLarge, ChecksumMismatch, Locked } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
 import { cleanText } from "../../../contract/domain/NodeText.ts"
 import { type DaemonError, NodeUnreachable } from "../../../contract/nodeApi/Daemon.ts"
 import type { NodeBackups } from "../../../contract/nodeApi/NodeBackups.ts"
 import { FileRefused, type NodeFiles } from "../../../contract/nodeApi/NodeFiles.ts"
+import { refusalErrors } from "../../../contract/nodeApi/NodeFilesApi.ts"
 import { type NodeUploads, refusalAsResult, UploadRefused } from "../../../contract/nodeApi/NodeUploadsApi.ts"
 import { elapsedMillisOf } from "../../../shared/work/elapsed.ts"
 import type { DaemonCalls } from "./RemoteDaemon.ts"
@@ -36,28 +25,12 @@ const SEARCH = Duration.seconds(30)
 /** An index of a backup that comes from a bucket. */
 const LOOK = Duration.minutes(2)
 
-type Refusal =
-  | Forbidden
-  | NotFound
-  | Conflict
-  | PreconditionFailed
-  | RangeNotSatisfiable
-  | InvalidRequest
-  | TooManyRequests
-  | InsufficientStorage
+type Refusal = InstanceType<(typeof refusalErrors)[keyof typeof refusalErrors]>
 
-const statuses: Readonly<Record<string, FileRefused["status"]>> = {
-  Forbidden: 403,
-  NotFound: 404,
-  Conflict: 409,
-  PreconditionFailed: 412,
-  RangeNotSatisfiable: 416,
-  InvalidRequest: 422,
-  TooManyRequests: 429,
-  InsufficientStorage: 507
-}
+const isStatus = (status: number): status is FileRefused["status"] => status in refusalErrors
 
-const isRefusal = (error: CallFailure | Refusal): error is Refusal => error._tag in statuses
+const isRefusal = (error: CallFailure | Refusal): error is Refusal =>
+  "code" in error && isStatus(Number(error.code))
 
 const refusedWith = (
   status: FileRefused["status"],
@@ -70,10 +43,11 @@ const answered = <A>(
 ): Effect.Effect<Result.Result<A, FileRefused>, CallFailure> =>
   Effect.matchEffect(call, {
     onSuccess: (value) => Effect.succeed(Result.succeed(value)),
-    onFailure: (error) =>
-      isRefusal(error)
-        ? Effect.succeed(Result.fail(refusedWith(statuses[error._tag] ?? 422, error)))
-        : Effect.fail(error)
+    onFailure: (error) => {
+      if (!isRefusal(error)) return Effect.fail(error)
+      const status = Number(error.code)
+      return Effect.succeed(Result.fail(refusedWith(isStatus(status) ? status : 422, error)))
+    }
   })
 
 export interface FileCalls {
@@ -326,10 +300,10 @@ export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> =>
           return changes.map((_, index) => {
             const refused = outcomes[index]?.refused
             if (refused === undefined) return outcomes[index] === undefined ? unreachable : undefined
-            const status = Object.values(statuses).find((known) => known === refused.status)
-            return status === undefined
-              ? new NodeUnreachable({ node_id: unreachable.node_id, reason: cleanText(refused.detail) })
-              : refusedWith(status, refused)
+            const { detail, status } = refused
+            return isStatus(status)
+              ? refusedWith(status, refused)
+              : new NodeUnreachable({ node_id: unreachable.node_id, reason: cleanText(detail) })
           })
         }
       ),

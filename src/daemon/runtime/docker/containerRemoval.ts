@@ -2,6 +2,7 @@ import { join } from "node:path"
 import { Effect, Schema } from "effect"
 import { type IoError, orMissing, readText } from "../../disk/fsio.ts"
 import { writeAtomic } from "../../disk/replaceFile.ts"
+import { ProcessExit } from "../exitReason.ts"
 import { listOwn, removeContainer, removeOwn } from "./containers.ts"
 import { Engine, type EngineError } from "./Engine.ts"
 
@@ -9,21 +10,7 @@ import { Engine, type EngineError } from "./Engine.ts"
 const ContainerRecord = Schema.Struct({
   token: Schema.String,
   container: Schema.optionalKey(Schema.String),
-  exit: Schema.optionalKey(
-    Schema.Struct({
-      code: Schema.Int,
-      out_of_memory: Schema.Boolean,
-      never_began: Schema.optionalKey(Schema.Literal(true)),
-      with_host: Schema.optionalKey(Schema.Literal(true)),
-      why: Schema.optionalKey(
-        Schema.Struct({
-          message: Schema.String,
-          code: Schema.optionalKey(Schema.String),
-          next: Schema.optionalKey(Schema.String)
-        })
-      )
-    })
-  )
+  exit: Schema.optionalKey(ProcessExit)
 })
 type ContainerRecord = typeof ContainerRecord.Type
 

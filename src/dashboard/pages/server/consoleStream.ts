@@ -2,6 +2,7 @@
 import { type Failure, get, post, segment } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import { type OpenStream, openStream, pauseBefore } from "../../api/stream.ts"
+import { overlap } from "../../dom/overlap.ts"
 
 /** Colours and weights of text: the only sequences that a line may contain. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences are what is read
@@ -22,15 +23,6 @@ export const cleanLine = (line: string): string => {
     .replace(SEQUENCE, (sequence) => (STYLES.test(sequence) ? sequence : ""))
     .replace(CONTROL, "")
   return clean.includes("\u001b") ? `${clean}\u001b[0m` : clean
-}
-
-/** Returns how many lines the beginning of `later` repeats of the end of `earlier`. */
-export const overlap = (earlier: ReadonlyArray<string>, later: ReadonlyArray<string>): number => {
-  for (let size = Math.min(earlier.length, later.length); size > 0; size--) {
-    const from = earlier.length - size
-    if (later.slice(0, size).every((line, index) => line === earlier[from + index])) return size
-  }
-  return 0
 }
 
 const LINES = 1000
