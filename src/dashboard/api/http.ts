@@ -213,3 +213,22 @@ export const useTick = (every: number): readonly [number, () => void] => {
   useEffect(() => whileVisible(every, async () => grow()), [every])
   return [tick, grow]
 }
+
+/** Reads a list every so many milliseconds, and when `again` is called; until it is read, `all` is empty. */
+export const useList = <A>(path: string, every: number) => {
+  const [tick, again] = useTick(every)
+  const reply = useGet<ReadonlyArray<A>>(path, tick)
+  return { reply, all: reply?.ok === true ? reply.body : [], again, tick }
+}
+
+/** Things that a list shows at first, and at most. */
+const PAGE = 20
+const MOST = 100
+
+/** As {@link useList}, for a list with many things: `more` reads further ones, unless all are read. */
+export const useNewest = <A>(path: string, every: number) => {
+  const [limit, setLimit] = useState(PAGE)
+  const list = useList<A>(`${path}${path.includes("?") ? "&" : "?"}limit=${limit}`, every)
+  const hasMore = list.all.length >= limit && limit < MOST
+  return { ...list, more: hasMore ? () => setLimit(MOST) : undefined }
+}

@@ -9,6 +9,7 @@ import { icon } from "../dom/icons.tsx"
 import { tell } from "../state/notices.ts"
 import { titleOf } from "../state/rows.ts"
 import { rows } from "../state/servers.ts"
+import type { MenuItem } from "./Menu.tsx"
 import { action } from "./parts.tsx"
 
 const opened = signal<View | null>(null)
@@ -128,20 +129,38 @@ export const confirm = (title: string, text: string, button: string, onConfirm: 
     </Dialog>
   )
 
-/** Asks before something is deleted or revoked, does it, and shows the outcome. */
-export const confirmRemoval = (props: {
+interface Removal {
   readonly verb: "Delete" | "Revoke"
   readonly name: string
   readonly text: string
   readonly path: string
   readonly onEnded: () => void
-}): void => {
+  readonly whyNot?: string | undefined
+}
+
+/** Asks before something is deleted or revoked, does it, and shows the outcome. */
+const confirmRemoval = (props: Removal): void => {
   const { name, verb } = props
   const done = `${verb}d`
   const remove = () =>
     tell(request("DELETE", props.path), `${done}: ${name}`, `${name} was not ${done.toLowerCase()}`)
   confirm(`${verb} ${name}?`, props.text, `${verb} ${name}`, () => void remove().then(props.onEnded))
 }
+
+export const removalItem = (removal: Removal): MenuItem => ({
+  text: `${removal.verb}…`,
+  whyNot: removal.whyNot,
+  isDangerous: true,
+  onChoose: () => confirmRemoval(removal)
+})
+
+export const removalButton = (removal: Removal, text = `${removal.verb}…`): View =>
+  action({
+    text,
+    class: "ghost is-dangerous",
+    whyNot: removal.whyNot,
+    onClick: () => confirmRemoval(removal)
+  })
 
 /** Asks before a stop or kill of servers that are not saved; else acts at once. */
 export const askBeforeEnd = (ids: ReadonlyArray<string>, action: Power, onConfirm: () => void): void => {

@@ -1,21 +1,12 @@
 import { useState } from "preact/hooks"
-import { request, segment, useGet, useTick } from "../../api/http.ts"
+import { request, segment, useGet, useList } from "../../api/http.ts"
 import { caller, limitsOf, quotaText } from "../../api/session.ts"
 import type { Key, KeyScope, NamedQuota, Right } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { counted, dateTime } from "../../dom/format.ts"
-import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { FormDialog, openDialog, removalButton } from "../../parts/Dialog.tsx"
 import { bodyOf, checkField, checks, type Field, field, useForm } from "../../parts/form.tsx"
-import {
-  action,
-  adminHead,
-  drawReply,
-  empty,
-  label,
-  listing,
-  shownSecret,
-  status
-} from "../../parts/parts.tsx"
+import { adminHead, drawReply, empty, label, listing, shownSecret, status } from "../../parts/parts.tsx"
 
 const EVERY = 15_000
 
@@ -153,17 +144,12 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
       </td>
       <td class="cell-actions">
         {word === "valid" &&
-          action({
-            text: "Revoke…",
-            class: "ghost is-dangerous",
-            onClick: () =>
-              confirmRemoval({
-                verb: "Revoke",
-                name: key.name,
-                text: `Requests and streams with this key end at once, and it cannot be made valid again.${isOwn ? " It is the key of this page, which then asks for another." : ""}`,
-                path: `/api/keys/${segment(key.id)}`,
-                onEnded: onChanged
-              })
+          removalButton({
+            verb: "Revoke",
+            name: key.name,
+            text: `Requests and streams with this key end at once, and it cannot be made valid again.${isOwn ? " It is the key of this page, which then asks for another." : ""}`,
+            path: `/api/keys/${segment(key.id)}`,
+            onEnded: onChanged
           })}
       </td>
     </tr>
@@ -171,12 +157,11 @@ const Row = (key: Key, now: number, onChanged: () => void): View => {
 }
 
 export const KeysPage = (): View => {
-  const [tick, again] = useTick(EVERY)
+  const { again, reply, ...list } = useList<Key>("/api/keys", EVERY)
   const [created, setCreated] = useState<NewKey | undefined>(undefined)
   const [withPast, setWithPast] = useState(false)
-  const reply = useGet<ReadonlyArray<Key>>("/api/keys", tick)
   const now = Date.now()
-  const all = reply?.ok === true ? reply.body.toReversed() : []
+  const all = list.all.toReversed()
   const valid = all.filter((key) => stateOf(key, now)[0] === "valid")
   const shown = withPast ? all : valid
   const past = all.length - valid.length

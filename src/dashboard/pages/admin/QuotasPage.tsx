@@ -1,9 +1,9 @@
-import { request, segment, useGet, useTick } from "../../api/http.ts"
+import { request, segment, useList } from "../../api/http.ts"
 import { amounts } from "../../api/session.ts"
 import type { NamedQuota } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { FormDialog, openDialog, removalButton } from "../../parts/Dialog.tsx"
 import { bodyOf, field, useForm } from "../../parts/form.tsx"
 import { action, adminHead, drawReply, empty, listing } from "../../parts/parts.tsx"
 
@@ -58,25 +58,19 @@ const Row = (quota: NamedQuota, edit: (quota: NamedQuota) => void, onChanged: ()
     ))}
     <td class="cell-actions">
       {action({ text: "Change…", class: "ghost", onClick: () => edit(quota) })}
-      {action({
-        text: "Delete…",
-        class: "ghost is-dangerous",
-        onClick: () =>
-          confirmRemoval({
-            verb: "Delete",
-            name: quota.name,
-            text: "Servers stay. A quota that a valid key has is not deleted.",
-            path: pathOf(quota),
-            onEnded: onChanged
-          })
+      {removalButton({
+        verb: "Delete",
+        name: quota.name,
+        text: "Servers stay. A quota that a valid key has is not deleted.",
+        path: pathOf(quota),
+        onEnded: onChanged
       })}
     </td>
   </tr>
 )
 
 export const QuotasPage = (): View => {
-  const [tick, again] = useTick(EVERY)
-  const reply = useGet<ReadonlyArray<NamedQuota>>("/api/quotas", tick)
+  const { again, reply } = useList<NamedQuota>("/api/quotas", EVERY)
   const edit = (quota?: NamedQuota) => openDialog(<QuotaDialog quota={quota} onStored={again} />)
   return (
     <div class="stack admin">

@@ -1,8 +1,8 @@
-import { request, segment, useGet, useTick } from "../../api/http.ts"
+import { request, segment, useList } from "../../api/http.ts"
 import type { BackupTarget, TestedTarget } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted } from "../../dom/format.ts"
-import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { FormDialog, openDialog, removalButton } from "../../parts/Dialog.tsx"
 import { bodyOf, field, useForm } from "../../parts/form.tsx"
 import { action, adminHead, drawReply, listing } from "../../parts/parts.tsx"
 import { nodes } from "../../state/nodes.ts"
@@ -163,18 +163,13 @@ const Row = (target: BackupTarget, onChanged: () => void): View => {
             onClick: () => openDialog(<TargetDialog target={target} onStored={onChanged} />)
           })}
         {source !== "service" &&
-          action({
-            text: "Delete…",
-            class: "ghost is-dangerous",
+          removalButton({
+            verb: "Delete",
             whyNot,
-            onClick: () =>
-              confirmRemoval({
-                verb: "Delete",
-                name: id,
-                text: "A target that has backups is not deleted. Its bucket or folder stays.",
-                path: pathOf(id),
-                onEnded: onChanged
-              })
+            name: id,
+            text: "A target that has backups is not deleted. Its bucket or folder stays.",
+            path: pathOf(id),
+            onEnded: onChanged
           })}
       </td>
     </tr>
@@ -183,8 +178,7 @@ const Row = (target: BackupTarget, onChanged: () => void): View => {
 
 /** Where backups are stored (spec 12.6). */
 export const TargetsPage = (): View => {
-  const [tick, again] = useTick(EVERY)
-  const reply = useGet<ReadonlyArray<BackupTarget>>("/api/backup-targets", tick)
+  const { again, reply } = useList<BackupTarget>("/api/backup-targets", EVERY)
   const create = () => openDialog(<TargetDialog onStored={again} />)
   return (
     <div class="stack admin">

@@ -1,10 +1,10 @@
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
-import { request, segment, useGet, useTick } from "../../api/http.ts"
+import { request, segment, useGet, useList } from "../../api/http.ts"
 import type { Webhook, WebhookDelivery, WebhookTopic } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { count, counted, dateTime } from "../../dom/format.ts"
-import { confirmRemoval, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { FormDialog, openDialog, removalItem } from "../../parts/Dialog.tsx"
 import { eventItem } from "../../parts/eventList.tsx"
 import { bodyOf, checks, field, useForm } from "../../parts/form.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
@@ -117,19 +117,14 @@ const itemsOf = (webhook: Webhook, onChanged: () => void): ReadonlyArray<MenuIte
       whyNot,
       onChoose: () => openDialog(<WebhookDialog webhook={webhook} onStored={onChanged} />)
     },
-    {
-      text: "Delete…",
+    removalItem({
+      verb: "Delete",
       whyNot,
-      isDangerous: true,
-      onChoose: () =>
-        confirmRemoval({
-          verb: "Delete",
-          name: webhook.id,
-          text: "No further event is delivered to it. Its secret and the list of its deliveries are deleted.",
-          path: pathOf(webhook),
-          onEnded: onChanged
-        })
-    }
+      name: webhook.id,
+      text: "No further event is delivered to it. Its secret and the list of its deliveries are deleted.",
+      path: pathOf(webhook),
+      onEnded: onChanged
+    })
   ]
 }
 
@@ -237,10 +232,8 @@ const WebhookCard = (props: {
 const EVERY = 5000
 
 export const WebhooksPage = (): View => {
-  const [tick, again] = useTick(EVERY)
+  const { again, all, reply, tick } = useList<Webhook>("/api/webhooks", EVERY)
   const [created, setCreated] = useState<NewWebhook | undefined>(undefined)
-  const reply = useGet<ReadonlyArray<Webhook>>("/api/webhooks", tick)
-  const all = reply?.ok === true ? reply.body : []
   const create = () =>
     openDialog(
       <WebhookDialog

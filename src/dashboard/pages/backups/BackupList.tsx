@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact"
 import { useEffect, useState } from "preact/hooks"
-import { segment, useGet, useTick } from "../../api/http.ts"
+import { segment, useNewest } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Backup, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
@@ -16,8 +16,6 @@ import { askNewServer, askRestore, whyNoServer } from "./restoreDialog.tsx"
 
 /** Milliseconds between two readings without an event: ages grow. */
 const EVERY = 30_000
-const PAGE = 20
-const MOST = 100
 
 /** The status whose colour a state of a backup has. */
 const colours: Readonly<Record<Backup["state"], string>> = {
@@ -159,22 +157,15 @@ const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged:
 
 /** Reads backups, newest first, and reads them again with each event of a backup. */
 const useBackups = (id: string | undefined) => {
-  const [limit, setLimit] = useState(PAGE)
-  const [tick, again] = useTick(EVERY)
+  const list = useNewest<Backup>(`/api/backups${id === undefined ? "" : `?server_id=${segment(id)}`}`, EVERY)
   useEffect(
     () =>
       onEvent(
-        ({ Data, Topic }) => Topic === "backup" && (id === undefined || Data.server_id === id) && again()
+        ({ Data, Topic }) => Topic === "backup" && (id === undefined || Data.server_id === id) && list.again()
       ),
     [id]
   )
-  const reply = useGet<ReadonlyArray<Backup>>(
-    `/api/backups?limit=${limit}${id === undefined ? "" : `&server_id=${segment(id)}`}`,
-    tick
-  )
-  const all = reply?.ok === true ? reply.body : []
-  const hasMore = all.length >= limit && limit < MOST
-  return { reply, all, again, more: hasMore ? () => setLimit(MOST) : undefined }
+  return list
 }
 
 /** The tab *Backups* of a server. Without `server`, it is of a deleted server; without `id`, of all servers. */

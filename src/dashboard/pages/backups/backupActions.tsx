@@ -6,7 +6,7 @@ import type { Backup, BackupEntry, BackupTarget, Operation, Server } from "../..
 import type { View } from "../../dom/el.ts"
 import { bytes, dateTime } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
-import { confirmRemoval, Dialog, FormDialog, openDialog } from "../../parts/Dialog.tsx"
+import { Dialog, FormDialog, openDialog, removalItem } from "../../parts/Dialog.tsx"
 import { bodyOf, checkField, type Field, field, useForm } from "../../parts/form.tsx"
 import type { MenuItem } from "../../parts/Menu.tsx"
 import { action, drawReply, listing } from "../../parts/parts.tsx"
@@ -186,19 +186,14 @@ export const itemsOf = (backup: Backup, onChanged: () => void): ReadonlyArray<Me
       whyNot: whyNoDownload(backup) ?? whyNot("restore") ?? whyNot("create"),
       onChoose: () => void drill(backup, onChanged)
     },
-    {
-      text: "Delete…",
-      isDangerous: true,
+    removalItem({
+      verb: "Delete",
       whyNot: isFinished(backup) ? whyNot("restore") : `The backup is ${backup.state}.`,
-      onChoose: () =>
-        confirmRemoval({
-          verb: "Delete",
-          name: title,
-          text: `The backup of ${dateTime(backup.created_at)} is deleted with its files${backup.pinned ? ", although it is pinned" : ""}. This cannot be undone.`,
-          path: pathOf(backup),
-          onEnded: onChanged
-        })
-    }
+      name: title,
+      text: `The backup of ${dateTime(backup.created_at)} is deleted with its files${backup.pinned ? ", although it is pinned" : ""}. This cannot be undone.`,
+      path: pathOf(backup),
+      onEnded: onChanged
+    })
   ]
 }
 

@@ -133,6 +133,14 @@ interface TargetProps {
 const shortOf = (names: ReadonlyArray<string>): string =>
   names.length === 1 ? (names[0] ?? "") : `${names.length} entries`
 
+/** Says what came of a change, such as `Packed: world.zip`. */
+const told = (past: string, name: string, onChanged: () => void) => (body: unknown) =>
+  void tellChange(
+    body,
+    { fine: `${past}: ${name}`, refused: `Not ${past.toLowerCase()}: ${name}` },
+    onChanged
+  )
+
 const TargetDialog = ({ kind, names, place: { id, onChanged, path } }: TargetProps): View => {
   const { list, past, title } = verbs[kind]
   const { inputs, set, texts } = useForm({ to: path, replace: "" })
@@ -145,13 +153,7 @@ const TargetDialog = ({ kind, names, place: { id, onChanged, path } }: TargetPro
       title={`${title} ${shortOf(names)}`}
       button={title}
       onSubmit={submit}
-      onDone={(body) =>
-        void tellChange(
-          body,
-          { fine: `${past}: ${shortOf(names)}`, refused: `Not ${past.toLowerCase()}: ${shortOf(names)}` },
-          onChanged
-        )
-      }
+      onDone={told(past, shortOf(names), onChanged)}
     >
       {inputs([field("text", "to", "To folder", "A path, such as /plugins/.")])}
       {checkField("Replace files that exist there", isReplacing, () =>
@@ -179,9 +181,7 @@ const PackDialog = ({ names, place: { id, onChanged, path } }: Omit<TargetProps,
       button="Pack"
       whyNot={whyNoName(text) ?? (isArchive ? undefined : `End the name with ${ARCHIVES.join(", ")}.`)}
       onSubmit={() => packFiles(id, paths, pathIn(path, text), isReplacing)}
-      onDone={(body) =>
-        void tellChange(body, { fine: `Packed: ${text}`, refused: `Not packed: ${text}` }, onChanged)
-      }
+      onDone={told("Packed", text, onChanged)}
     >
       {inputs([
         field(
@@ -222,13 +222,7 @@ const UnpackDialog = (props: { readonly place: Place; readonly archive: string }
       title={`Unpack ${archive}`}
       button="Unpack"
       onSubmit={submit}
-      onDone={(body) =>
-        void tellChange(
-          body,
-          { fine: `Unpacked: ${archive}`, refused: `Not unpacked: ${archive}` },
-          onChanged
-        )
-      }
+      onDone={told("Unpacked", archive, onChanged)}
     >
       {inputs([
         field("text", "to", "To folder", "A path, such as /world/. It is made if it is missing."),

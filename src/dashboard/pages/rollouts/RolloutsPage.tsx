@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import { request, useGet, useReply, useTick } from "../../api/http.ts"
+import { request, useNewest, useReply } from "../../api/http.ts"
 import { useBlueprints, whyNot } from "../../api/session.ts"
 import type { Blueprint, DefinitionChange, Rollout, RolloutPlan } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
@@ -167,8 +167,6 @@ export const showNewRollout = (ids?: ReadonlyArray<string>): void => openDialog(
 /** Milliseconds between two readings, while a rollout is under way and otherwise. */
 const BUSY = 1500
 const IDLE = 10_000
-const PAGE = 20
-const MOST = 100
 
 const start = () =>
   action({
@@ -181,11 +179,8 @@ const start = () =>
 
 /** The rollouts, newest first; those under way are followed. */
 export const RolloutsPage = (): View => {
-  const [limit, setLimit] = useState(PAGE)
   const [isBusy, setBusy] = useState(true)
-  const [tick, again] = useTick(isBusy ? BUSY : IDLE)
-  const reply = useGet<ReadonlyArray<Rollout>>(`/api/rollouts?limit=${limit}`, tick)
-  const all = reply?.ok === true ? reply.body : []
+  const { again, all, more, reply } = useNewest<Rollout>("/api/rollouts", isBusy ? BUSY : IDLE)
   const hasUnfinished = all.some(isUnfinished)
   if (reply !== undefined && isBusy !== hasUnfinished) setBusy(hasUnfinished)
   return (
@@ -212,7 +207,7 @@ export const RolloutsPage = (): View => {
           </div>
         )
       )}
-      {all.length >= limit && limit < MOST && action({ text: "Show more", onClick: () => setLimit(MOST) })}
+      {more !== undefined && action({ text: "Show more", onClick: more })}
     </div>
   )
 }

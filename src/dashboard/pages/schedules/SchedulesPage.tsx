@@ -1,12 +1,12 @@
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
-import { request, segment, useGet, useTick } from "../../api/http.ts"
+import { request, segment, useGet, useNewest } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { RunState, Schedule, ScheduleRun } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted, dateTime, duration } from "../../dom/format.ts"
 import { countsOf, stepText } from "../../dom/stepText.ts"
-import { confirm, confirmRemoval } from "../../parts/Dialog.tsx"
+import { confirm, removalItem } from "../../parts/Dialog.tsx"
 import { serverLink } from "../../parts/eventList.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
 import { action, drawReply, empty, fact, label, pageHead, status } from "../../parts/parts.tsx"
@@ -96,8 +96,6 @@ export const ScheduleRuns = (props: {
 }
 
 const EVERY = 5000
-const PAGE = 20
-const MOST = 100
 
 const pathOf = ({ id }: Schedule): string => `/api/schedules/${segment(id)}`
 
@@ -110,19 +108,14 @@ const itemsOf = (schedule: Schedule, onChanged: () => void): ReadonlyArray<MenuI
   const lacks = whyUnchanged(schedule)
   return [
     { text: "Change…", whyNot: lacks, onChoose: () => showSchedule(onChanged, schedule) },
-    {
-      text: "Delete…",
+    removalItem({
+      verb: "Delete",
       whyNot: lacks,
-      isDangerous: true,
-      onChoose: () =>
-        confirmRemoval({
-          verb: "Delete",
-          name: schedule.name,
-          text: "It runs no more, and the list of its runs is deleted.",
-          path: pathOf(schedule),
-          onEnded: onChanged
-        })
-    }
+      name: schedule.name,
+      text: "It runs no more, and the list of its runs is deleted.",
+      path: pathOf(schedule),
+      onEnded: onChanged
+    })
   ]
 }
 
@@ -201,10 +194,7 @@ const ScheduleCard = (props: {
 
 /** The schedules, newest first, with their next times and runs. */
 export const SchedulesPage = (): View => {
-  const [limit, setLimit] = useState(PAGE)
-  const [tick, again] = useTick(EVERY)
-  const reply = useGet<ReadonlyArray<Schedule>>(`/api/schedules?limit=${limit}`, tick)
-  const all = reply?.ok === true ? reply.body : []
+  const { again, all, more, reply, tick } = useNewest<Schedule>("/api/schedules", EVERY)
   const create = () =>
     action({
       text: "New schedule",
@@ -237,7 +227,7 @@ export const SchedulesPage = (): View => {
           </div>
         )
       )}
-      {all.length >= limit && limit < MOST && action({ text: "Show more", onClick: () => setLimit(MOST) })}
+      {more !== undefined && action({ text: "Show more", onClick: more })}
     </div>
   )
 }

@@ -1,9 +1,9 @@
-import { request, segment, useGet, useTick } from "../../api/http.ts"
+import { request, segment, useGet, useList } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { ago, duration } from "../../dom/format.ts"
-import { confirmRemoval } from "../../parts/Dialog.tsx"
+import { removalButton } from "../../parts/Dialog.tsx"
 import { action, drawReply, empty, listing, pageHead } from "../../parts/parts.tsx"
 import { tell } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
@@ -37,19 +37,17 @@ const Row = (server: Server, onChanged: () => void): View => {
           whyNot: whyNot("delete") ?? whyNot("create"),
           onClick: () => void undelete()
         })}
-        {action({
-          text: "Delete now…",
-          class: "ghost is-dangerous",
-          whyNot: whyNot("delete"),
-          onClick: () =>
-            confirmRemoval({
-              verb: "Delete",
-              name,
-              text: "This destroys its files and its worlds now. It cannot be undone.",
-              path: `/api/servers/${segment(id)}?purge=true`,
-              onEnded: onChanged
-            })
-        })}
+        {removalButton(
+          {
+            verb: "Delete",
+            whyNot: whyNot("delete"),
+            name,
+            text: "This destroys its files and its worlds now. It cannot be undone.",
+            path: `/api/servers/${segment(id)}?purge=true`,
+            onEnded: onChanged
+          },
+          "Delete now…"
+        )}
       </td>
     </tr>
   )
@@ -57,8 +55,7 @@ const Row = (server: Server, onChanged: () => void): View => {
 
 /** Deleted servers whose files are kept. */
 export const DeletedPage = (): View => {
-  const [tick, again] = useTick(EVERY)
-  const reply = useGet<ReadonlyArray<Server>>(LIST, tick)
+  const { again, reply } = useList<Server>(LIST, EVERY)
   return (
     <div class="stack">
       {pageHead("Deleted servers", "Saved servers that have run, until their files are removed.")}
