@@ -7,14 +7,14 @@ import {
   InvalidRequest,
   NotFound,
   Unauthorized,
-  Unavailable,
-  UpgradeRequired
+  Unavailable
 } from "../contract/domain/errors.ts"
 import { pageNumber, pageSize, paginated, paginatedLog } from "../contract/domain/Pagination.ts"
 import type { Daemon, DaemonError, LinesRequest } from "../contract/nodeApi/Daemon.ts"
 import { DaemonApi, SEQUENCE_HEADER } from "../contract/nodeApi/DaemonApi.ts"
 import { DaemonAuthorization } from "../contract/nodeApi/NodeFilesApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
+import { serveSocket } from "../shared/net/serveSocket.ts"
 import { continueTrace } from "../shared/observability/trace.ts"
 import { ServedDaemon } from "./ServedDaemon.ts"
 import { NOT_THE_TOKEN } from "./uplink/diagnosis.ts"
@@ -58,32 +58,17 @@ const pageOf = (query: { readonly page?: string; readonly per_page?: string }): 
 })
 
 /** Serves a console over WebSocket; each text message is a line. A slow peer misses lines (see `Daemon.console`). */
-const serveConsole = Effect.fn("serveConsole")(function* (
+const serveConsole = (
   request: HttpServerRequest.HttpServerRequest,
   lines: Stream.Stream<string>,
   onLine: (line: string) => Effect.Effect<void>
-): Effect.fn.Return<HttpServerResponse.HttpServerResponse, UpgradeRequired> {
-  const refuse = () => new UpgradeRequired({ detail: "this path speaks WebSocket only" })
-  if (request.headers.upgrade?.toLowerCase() !== "websocket") return yield* refuse()
-  const socket = yield* Effect.mapError(request.upgrade, refuse)
-  yield* Effect.gen(function* () {
-    const { pull } = yield* socket.reader
-    const { write } = yield* socket.writer
-    const send = Effect.andThen(Stream.runForEach(lines, write), write(new Socket.CloseEvent(1000)))
-    const receive = Effect.forever(
-      Effect.flatMap(pull, (frames) =>
-        Effect.forEach(frames, (frame) => (typeof frame === "string" ? onLine(frame) : Effect.void), {
-          discard: true
-        })
-      )
-    )
-    yield* Effect.raceFirst(send, receive)
-  }).pipe(
-    Effect.scoped,
-    Effect.catchTag("SocketError", () => Effect.logDebug("the client of a console disconnected"))
-  )
-  return HttpServerResponse.empty()
-})
+) =>
+  serveSocket(request, "a console", (write) =>
+    Effect.succeed({
+      onMessage: (line) => (typeof line === "string" ? onLine(line) : Effect.void),
+      until: Effect.andThen(Stream.runForEach(lines, write), write(new Socket.CloseEvent(1000)))
+    })
+  ).pipe(Effect.withSpan("serveConsole"))
 
 /** The handlers of a daemon's routes (spec 9.4). */
 export const DaemonHandlers = handlersOf(

@@ -2,7 +2,7 @@
 
 import { hash } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
-import type { Schema } from "effect"
+import { type Schema, Struct } from "effect"
 import { RecentMap } from "../../shared/work/RecentMap.ts"
 import { namesRead, upperCased } from "./environment.ts"
 import { isObject, own, type Path, pathText, type Value } from "./json.ts"
@@ -53,20 +53,16 @@ const scripted = ["entrypoint", "script", "skip_scripts", "warmup", "post_warmup
 
 const hasDocker = (runtimes: Value) => Array.isArray(runtimes) && runtimes.includes("docker")
 
+/** The fields that take effect at once, besides `process.stop_timeout`. */
+const immediate = ["blueprint_id", "files", "placement", "priority", "restart", "run", "save"] as const
+
 const needsOf = (
   { from, path: [top, part], to }: Difference,
   image: Needs,
   read: ReadonlySet<string>
 ): Needs => {
+  if (immediate.some((field) => field === top)) return "nothing"
   switch (top) {
-    case "blueprint_id":
-    case "files":
-    case "placement":
-    case "priority":
-    case "restart":
-    case "run":
-    case "save":
-      return "nothing"
     case "software":
     case "version":
       return "installation"
@@ -143,18 +139,10 @@ export const scriptHash = ({ image, install_script, runtimes }: ServerDefinition
 /** Returns a definition with those values of another that take effect at once. */
 export const withImmediate = (definition: ServerDefinition, next: ServerDefinition): ServerDefinition => {
   const { stop_timeout: _, ...process } = definition.process
-  const { files: __, priority: ___, run: ____, ...kept } = definition
-  const { blueprint_id, files, placement, priority, restart, run, save } = next
   const { stop_timeout } = next.process
   return {
-    ...kept,
-    blueprint_id,
-    placement,
-    restart,
-    ...(files === undefined ? {} : { files }),
-    ...(run === undefined ? {} : { run }),
-    ...(priority === undefined ? {} : { priority }),
-    save,
+    ...Struct.omit(definition, immediate),
+    ...Struct.pick(next, immediate),
     process: stop_timeout === undefined ? process : { ...process, stop_timeout }
   }
 }

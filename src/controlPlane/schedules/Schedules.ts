@@ -235,8 +235,8 @@ export class Schedules extends Context.Service<Schedules>()("muster/schedules/Sc
       const rows = yield* store.read(
         repo.list({
           limit: server === undefined ? limit + 1 : MOST_SCHEDULES,
-          ...(after === undefined ? {} : { after }),
-          ...(created_by === undefined ? {} : { created_by })
+          after,
+          created_by
         })
       )
       if (rows === undefined) return yield* unknownAfter("schedule", after)

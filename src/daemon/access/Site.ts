@@ -4,7 +4,7 @@
  */
 import { type BigIntStats, constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
-import { Effect, Option, type Scope } from "effect"
+import { Array as Arr, Effect, Option, type Scope } from "effect"
 import {
   type FileEntry,
   type FileRules,
@@ -17,6 +17,7 @@ import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { IoError } from "../disk/fsio.ts"
 import {
+  enter,
   enterAll,
   io,
   isTemporary,
@@ -183,6 +184,22 @@ export class Site {
     const folder = yield* enterAll(place.path, handle, place.parts.slice(0, -1), onMade)
     if (Option.isNone(folder)) return yield* noSuchPath(parentOf(place.path))
     return { folder: folder.value, name }
+  })
+
+  /** Opens the folders on the way to a place, from its root to the deepest one that exists. */
+  readonly foldersTo = Effect.fnUntraced(function* (
+    this: Site,
+    place: Place
+  ): Effect.fn.Return<Arr.NonEmptyReadonlyArray<fs.FileHandle>, WalkError, Scope.Scope> {
+    const { handle, isFolder } = yield* this.root(place)
+    if (!isFolder) return yield* conflict(place.path, "it is a file, not a folder")
+    const folders = Arr.of(handle)
+    for (const name of place.parts) {
+      const next = yield* enter(place.path, Arr.lastNonEmpty(folders), name)
+      if (Option.isNone(next)) break
+      folders.push(next.value)
+    }
+    return folders
   })
 
   /** Opens the folder at a place. */

@@ -1,7 +1,6 @@
 /** Serves a session to the control plane over a WebSocket (spec 10.6). */
 import { Effect, FiberSet } from "effect"
-import { type HttpServerRequest, HttpServerResponse } from "effect/http"
-import { UpgradeRequired } from "../../contract/domain/errors.ts"
+import type { HttpServerRequest } from "effect/http"
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { FileError, FileSession, OpenFile, OpenFolder } from "../../contract/nodeApi/NodeFiles.ts"
 import {
@@ -11,6 +10,7 @@ import {
   type SessionAnswer,
   type SessionRequest
 } from "../../contract/nodeApi/sessionFrames.ts"
+import { serveSocket } from "../../shared/net/serveSocket.ts"
 
 const refusedWith = (error: FileError): SessionAnswer => {
   if (error._tag === "NodeUnreachable")
@@ -95,40 +95,23 @@ const makeAnswering = (session: FileSession) => {
 }
 
 /** Answers requests as they are done. The control plane bounds how many are in flight; the connection ends the session. */
-export const serveSession = Effect.fn("serveSession")(function* (
-  request: HttpServerRequest.HttpServerRequest,
-  session: FileSession
-) {
-  const refuse = () => new UpgradeRequired({ detail: "this path speaks WebSocket only" })
-  if (request.headers.upgrade?.toLowerCase() !== "websocket") return yield* refuse()
-  const socket = yield* Effect.mapError(request.upgrade, refuse)
-  yield* Effect.gen(function* () {
-    const { pull } = yield* socket.reader
-    const { write } = yield* socket.writer
-    const answering = makeAnswering(session)
-    const fibers = yield* FiberSet.make()
-    const answer = (frame: Uint8Array) => {
-      const read = readRequest(frame)
-      if (read === undefined || read.bytes.length > LARGEST_PIECE) return Effect.void
-      return answering(read.head, read.bytes).pipe(
-        Effect.catch((error) => Effect.succeed<Answer>(refusedWith(error))),
-        Effect.flatMap(({ bytes, ...head }) => write(answerFrame(read.id, head, bytes))),
-        Effect.ignore,
-        FiberSet.run(fibers),
-        Effect.asVoid
-      )
-    }
-    const receive = Effect.forever(
-      Effect.flatMap(pull, (frames) =>
-        Effect.forEach(frames, (frame) => (typeof frame === "string" ? Effect.void : answer(frame)), {
-          discard: true
-        })
-      )
-    )
-    yield* Effect.raceFirst(receive, Effect.ignore(session.ended))
-  }).pipe(
-    Effect.scoped,
-    Effect.catchTag("SocketError", () => Effect.logDebug("the client of a session of files disconnected"))
-  )
-  return HttpServerResponse.empty()
-})
+export const serveSession = (request: HttpServerRequest.HttpServerRequest, session: FileSession) =>
+  serveSocket(request, "a session of files", (write) =>
+    Effect.map(FiberSet.make(), (fibers) => {
+      const answering = makeAnswering(session)
+      return {
+        onMessage: (frame) => {
+          const read = typeof frame === "string" ? undefined : readRequest(frame)
+          if (read === undefined || read.bytes.length > LARGEST_PIECE) return Effect.void
+          return answering(read.head, read.bytes).pipe(
+            Effect.catch((error) => Effect.succeed<Answer>(refusedWith(error))),
+            Effect.flatMap(({ bytes, ...head }) => write(answerFrame(read.id, head, bytes))),
+            Effect.ignore,
+            FiberSet.run(fibers),
+            Effect.asVoid
+          )
+        },
+        until: Effect.ignore(session.ended)
+      }
+    })
+  ).pipe(Effect.withSpan("serveSession"))

@@ -3,7 +3,7 @@
  * `aside` while the archive is read, `old` once it is complete and its entries are moved into place.
  */
 import * as fs from "node:fs/promises"
-import { Effect, Option, type Scope } from "effect"
+import { Array as Arr, Effect, Option, type Scope } from "effect"
 import type { UnpackTask } from "../../contract/domain/FileTask.ts"
 import { type Arrival, archiveFile, readArchive } from "../archives/source.ts"
 import type { ArchiveFile } from "../archives/zip.ts"
@@ -42,19 +42,12 @@ const baseOf = Effect.fnUntraced(function* (
   given: string
 ): Effect.fn.Return<Base, AccessError, Scope.Scope> {
   const to = given === "/" ? yield* site.place(given) : yield* site.writable(given)
-  const { handle, isFolder } = yield* site.root(to)
-  if (!isFolder) return yield* conflict(to.path, "it is a file, not a folder")
-  const folders = [handle]
-  for (const name of to.parts) {
-    const next = yield* Effect.mapError(enter(to.path, folders.at(-1) ?? handle, name), toFileError(to.path))
-    if (Option.isNone(next)) break
-    folders.push(next.value)
-  }
+  const folders = yield* Effect.mapError(site.foldersTo(to), toFileError(to.path))
   const missing = to.parts.slice(folders.length - 1)
   return {
     to,
     path: parentOf(to.path, missing.length),
-    folder: folders.at(-1) ?? handle,
+    folder: Arr.lastNonEmpty(folders),
     folders,
     missing
   }

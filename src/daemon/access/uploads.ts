@@ -2,7 +2,7 @@
 import { createHash } from "node:crypto"
 import { type BigIntStats, constants } from "node:fs"
 import * as fs from "node:fs/promises"
-import { Clock, Effect, Option, type Scope, Stream } from "effect"
+import { Array as Arr, Clock, Effect, Option, type Scope, Stream } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import {
@@ -16,7 +16,7 @@ import {
   type UploadState
 } from "../../contract/nodeApi/NodeUploadsApi.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
-import { enter, enterAll, io, lstatIn, open, READ, temporaryName, within } from "../disk/safePath.ts"
+import { enterAll, io, lstatIn, open, READ, temporaryName, within } from "../disk/safePath.ts"
 import {
   forgetUpload,
   readUpload,
@@ -37,7 +37,7 @@ import {
 } from "./contents.ts"
 import { etagOf } from "./entries.ts"
 import { type AccessError, conflict, forbidden, toFileError } from "./refused.ts"
-import type { Place, Site } from "./Site.ts"
+import type { Site } from "./Site.ts"
 import { makeUploadWriters } from "./uploadWriters.ts"
 
 /** Unfinished uploads of one server, and finished ones whose outcome is known. */
@@ -182,25 +182,14 @@ const prune = Effect.fnUntraced(function* (scene: Scene) {
   return unfinished
 })
 
-/** Opens the deepest folder on the way to a place that exists. */
-const nearest = Effect.fnUntraced(function* (site: Site, place: Place) {
-  let { handle: folder } = yield* site.root(place)
-  let depth = 0
-  for (const part of place.parts.slice(0, -1)) {
-    const next = yield* enter(place.path, folder, part)
-    if (Option.isNone(next)) break
-    folder = next.value
-    depth += 1
-  }
-  return { folder, depth }
-})
-
 const makeTemporary = Effect.fnUntraced(function* ({ room, site }: Scene, request: UploadRequest) {
   const place = yield* site.writable(request.path)
   const { path } = place
   const name = place.parts.at(-1)
   if (name === undefined) return yield* forbidden(path, "a shared file cannot be replaced")
-  const { depth, folder } = yield* nearest(site, place)
+  const folders = yield* site.foldersTo({ ...place, parts: place.parts.slice(0, -1) })
+  const folder = Arr.lastNonEmpty(folders)
+  const depth = folders.length - 1
   const isMissing = depth < place.parts.length - 1
   yield* checkTarget(path, request, isMissing ? undefined : yield* lstatBig(path, { folder, name }))
   yield* room.fits(site, place, request.size, 1)

@@ -4,11 +4,12 @@ import { randomUUID } from "node:crypto"
 import type { Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Effect, Random, Result, type Scope, Stream } from "effect"
+import { Effect, Result, type Scope, Stream } from "effect"
 import type { FilePlan } from "../../contract/domain/filePlan.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { ControlPlaneError, ControlPlaneUnavailable } from "../../contract/nodeApi/ControlPlaneApi.ts"
+import { backoff, makePause } from "../../shared/work/backoff.ts"
 import { type InstancePaths, toolError } from "../archives/packFiles.ts"
 import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../archives/unpackFiles.ts"
 import { entryPath, forEachEntry, type IoError, io, lstat, removeTree } from "../disk/fsio.ts"
@@ -26,9 +27,6 @@ export type Arrivals = (
 
 /** Interruptions of a started transfer after which the migration fails. */
 const MAX_INTERRUPTIONS = 10
-/** The pause between two attempts, in ms. */
-const FIRST_PAUSE = 200
-const LONGEST = 5000
 /** The time without a byte after which a transfer counts as interrupted. */
 const IDLE_TIMEOUT = "60 seconds"
 
@@ -192,8 +190,8 @@ export const fetchFiles = Effect.fnUntraced(function* (
   user: RunUser | undefined
 ): Effect.fn.Return<void, InstallFailed> {
   const limit = yield* Effect.mapError(sizeLimit(files, spec, paths), (error) => installFailed(error))
+  const pause = yield* makePause(backoff({ first: "200 millis", longest: "5 seconds" }))
   let interruptions = 0
-  let pause = FIRST_PAUSE
   while (true) {
     const outcome = yield* attempt(files, spec, paths, arrivals, { user, limit })
     if (outcome._tag === "done") return
@@ -205,7 +203,6 @@ export const fetchFiles = Effect.fnUntraced(function* (
       })
     const line = `the files cannot be fetched, retrying: ${outcome.why}`
     yield* outcome._tag === "broken" ? Effect.logWarning(line) : Effect.logDebug(line)
-    yield* Effect.sleep(pause * (0.5 + (yield* Random.next) / 2))
-    pause = Math.min(pause * 2, LONGEST)
+    yield* pause
   }
 })

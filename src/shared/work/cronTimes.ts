@@ -27,30 +27,14 @@ const refusal = (fields: ReadonlyArray<string>): string | undefined => {
     : undefined
 }
 
-const offsetFormat = (timezone: string) =>
-  new Intl.DateTimeFormat("en-US", {
-    timeZone: timezone,
-    hourCycle: "h23",
-    year: "numeric",
-    month: "numeric",
-    day: "numeric",
-    hour: "numeric",
-    minute: "numeric",
-    second: "numeric"
-  })
+const offsetFormat = (timeZone: string) =>
+  new Intl.DateTimeFormat("en-US", { timeZone, timeZoneName: "longOffset" })
 
+/** Reads the end of a time such as `GMT+02:00`. */
 const offsetOf = (format: Intl.DateTimeFormat, at: number): number => {
-  const parts = new Map(format.formatToParts(at).map(({ type, value }) => [type, Number(value)]))
-  const part = (type: Intl.DateTimeFormatPartTypes) => parts.get(type) ?? 0
-  const local = Date.UTC(
-    part("year"),
-    part("month") - 1,
-    part("day"),
-    part("hour"),
-    part("minute"),
-    part("second")
-  )
-  return Math.round((local - Math.floor(at / 1000) * 1000) / 1000)
+  const [, sign, hours = 0, minutes = 0, seconds = 0] =
+    /GMT([+-])(\d\d):(\d\d)(?::(\d\d))?$/.exec(format.format(at)) ?? []
+  return (sign === "-" ? -1 : 1) * (Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds))
 }
 
 /** Returns why no such time zone exists, if none does. */

@@ -23,7 +23,13 @@ const END_MILLIS = 120_000
 const CHANGES = Duration.minutes(10)
 const SEARCH = Duration.seconds(30)
 /** An index of a backup that comes from a bucket. */
-const LOOK = Duration.minutes(2)
+const LOOK: CallBounds = { largest: LARGEST_LIST, deadline: Duration.minutes(2) }
+
+/** The answer of a call has at most `largest` bytes unless it is a stream. */
+interface CallBounds {
+  readonly largest?: number
+  readonly deadline?: Duration.Duration
+}
 
 type Refusal = InstanceType<(typeof refusalErrors)[keyof typeof refusalErrors]>
 
@@ -52,11 +58,11 @@ const answered = <A>(
 
 export interface FileCalls {
   readonly unreachable: NodeUnreachable
-  /** Calls the daemon; the answer has at most `largest` bytes unless it is a stream. */
+  /** Calls the daemon. */
   readonly call: <A>(
     isRepeatable: boolean,
     use: (client: DaemonCalls) => Effect.Effect<A, CallFailure>,
-    options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
+    options?: CallBounds
   ) => Effect.Effect<A, DaemonError>
 }
 
@@ -112,24 +118,31 @@ const makeAsking = ({ call, unreachable }: FileCalls) => {
     ask: <A>(
       isRepeatable: boolean,
       use: (client: DaemonCalls) => Effect.Effect<A, CallFailure | Refusal>,
-      options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
+      options?: CallBounds
     ) =>
       Effect.flatMap(
         call(isRepeatable, (client) => answered(use(client)), options),
         Effect.fromResult
       ),
-    received: <E>(stream: Stream.Stream<Uint8Array, E>) =>
-      stream.pipe(
-        Stream.mapError((): DaemonError => unreachable),
-        Stream.timeoutOrElse({ duration: STALL_MILLIS, orElse: () => Stream.fail(stalledDownload) })
+    /** The bytes of a call that returns them. */
+    received: <E, E2>(asked: Effect.Effect<Stream.Stream<Uint8Array, E>, E2>) =>
+      Effect.map(asked, (stream) =>
+        stream.pipe(
+          Stream.mapError((): DaemonError => unreachable),
+          Stream.timeoutOrElse({ duration: STALL_MILLIS, orElse: () => Stream.fail(stalledDownload) })
+        )
       )
   }
 }
 
 /** The backups of a remote node (spec 12.3). */
 export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
-  const { ask, received } = makeAsking(calls)
+  const { ask: askAny, received } = makeAsking(calls)
   const send = makeSend(calls)
+  const ask = <A>(
+    use: (client: DaemonCalls["nodeBackups"]) => Effect.Effect<A, CallFailure | Refusal>,
+    options?: CallBounds
+  ) => askAny(true, ({ nodeBackups }) => use(nodeBackups), options)
   return {
     receive: (id, { operation_id, task }, bytes) => {
       if (task.kind !== "restore") return Effect.die("only a restore has an archive that arrives")
@@ -139,45 +152,24 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
         nodeBackups.receive({ params: { id }, query, payload })
       )
     },
-    work: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.work({ params: { id }, payload })),
-    cancel: (id, payload) => ask(true, ({ nodeBackups }) => nodeBackups.cancel({ params: { id }, payload })),
-    remove: (backup, target) =>
-      ask(true, ({ nodeBackups }) => nodeBackups.remove({ params: { backup }, payload: { target } })),
-    archive: ({ id: backup, ...stored }, range) =>
-      Effect.map(
-        ask(true, ({ nodeBackups }) =>
-          nodeBackups.archive({
-            params: { backup },
-            payload: { ...stored, ...(range === undefined ? {} : { range }) }
-          })
-        ),
-        received
-      ),
+    work: (id, payload) => ask((backups) => backups.work({ params: { id }, payload })),
+    cancel: (id, payload) => ask((backups) => backups.cancel({ params: { id }, payload })),
+    remove: (backup, target) => ask((backups) => backups.remove({ params: { backup }, payload: { target } })),
+    archive: ({ id: backup, ...stored }, range) => {
+      const payload = { ...stored, ...(range === undefined ? {} : { range }) }
+      return received(ask((backups) => backups.archive({ params: { backup }, payload })))
+    },
     look: ({ id: backup, ...stored }, at) =>
-      ask(true, ({ nodeBackups }) => nodeBackups.look({ params: { backup }, payload: { ...stored, at } }), {
-        largest: LARGEST_LIST,
-        deadline: LOOK
-      }),
+      ask((backups) => backups.look({ params: { backup }, payload: { ...stored, at } }), LOOK),
     contents: ({ id: backup, ...stored }, file) =>
-      Effect.map(
-        ask(true, ({ nodeBackups }) =>
-          nodeBackups.contents({ params: { backup }, payload: { ...stored, file } })
-        ),
-        received
-      ),
+      received(ask((backups) => backups.contents({ params: { backup }, payload: { ...stored, file } }))),
     definition: ({ id: backup, ...payload }) =>
-      ask(true, ({ nodeBackups }) => nodeBackups.definition({ params: { backup }, payload }), {
-        largest: LARGEST_LIST,
-        deadline: LOOK
-      }),
+      ask((backups) => backups.definition({ params: { backup }, payload }), LOOK),
     index: ({ id: backup, ...payload }) =>
-      Effect.map(
-        ask(true, ({ nodeBackups }) => nodeBackups.index({ params: { backup }, payload })),
-        received
-      ),
+      received(ask((backups) => backups.index({ params: { backup }, payload }))),
     compare: (id, query, bytes) =>
       send(id, bytes, ({ nodeBackups }, payload) => nodeBackups.compare({ params: { id }, query, payload })),
-    test: (target) => ask(true, ({ nodeBackups }) => nodeBackups.test({ payload: { target } }))
+    test: (target) => ask((backups) => backups.test({ payload: { target } }))
   }
 }
 
@@ -237,23 +229,21 @@ const bytesAnswered = <A>(call: Effect.Effect<A, UploadFailure>) =>
 const makeRemoteUploads = (calls: FileCalls): NodeUploads => {
   const { ask } = makeAsking(calls)
   const send = makeSend(calls)
+  const askOf = <A>(use: (client: DaemonCalls["nodeUploads"]) => Effect.Effect<A, UploadFailure>) =>
+    Effect.flatMap(
+      ask(true, ({ nodeUploads }) => bytesAnswered(use(nodeUploads))),
+      Effect.fromResult
+    )
   return {
-    begin: (id, payload) =>
-      ask(true, ({ nodeUploads }) => bytesAnswered(nodeUploads.begin({ params: { id }, payload }))).pipe(
-        Effect.flatMap(Effect.fromResult)
-      ),
+    begin: (id, payload) => askOf((uploads) => uploads.begin({ params: { id }, payload })),
     find: (id, { owner, upload_id: upload }) =>
-      ask(true, ({ nodeUploads }) =>
-        bytesAnswered(nodeUploads.find({ params: { id, upload }, query: { owner } }))
-      ).pipe(Effect.flatMap(Effect.fromResult)),
+      askOf((uploads) => uploads.find({ params: { id, upload }, query: { owner } })),
     append: (id, { upload_id: upload, ...query }, bytes) =>
       send(id, bytes, ({ nodeUploads }, payload) =>
         bytesAnswered(nodeUploads.append({ params: { id, upload }, query, payload }))
       ).pipe(Effect.flatMap(Effect.fromResult)),
     end: (id, { owner, upload_id: upload }) =>
-      ask(true, ({ nodeUploads }) =>
-        bytesAnswered(nodeUploads.end({ params: { id, upload }, query: { owner } }))
-      ).pipe(Effect.flatMap(Effect.fromResult)),
+      askOf((uploads) => uploads.end({ params: { id, upload }, query: { owner } })),
     endOf: (owners) => ask(true, ({ nodeUploads }) => nodeUploads.endOf({ payload: { owners } }))
   }
 }
@@ -265,7 +255,7 @@ export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> =>
   const ask = <A>(
     isRepeatable: boolean,
     use: (client: DaemonCalls["nodeFiles"]) => Effect.Effect<A, CallFailure | Refusal>,
-    options?: { readonly largest?: number; readonly deadline?: Duration.Duration }
+    options?: CallBounds
   ) => askAny(isRepeatable, ({ nodeFiles }) => use(nodeFiles), options)
 
   return {
@@ -276,11 +266,7 @@ export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> =>
         { largest: LARGEST_PAGE }
       ),
     stat: (id, path) => ask(true, (files) => files.entry({ params: { id }, query: { path } })),
-    read: (id, query) =>
-      Effect.map(
-        ask(true, (files) => files.read({ params: { id }, query })),
-        received
-      ),
+    read: (id, query) => received(ask(true, (files) => files.read({ params: { id }, query }))),
     write: (id, request, bytes) =>
       send(id, bytes, ({ nodeFiles }, payload) =>
         nodeFiles.write({ params: { id }, query: request, payload })
@@ -310,11 +296,7 @@ export const makeRemoteFiles = (calls: FileCalls): Omit<NodeFiles, "session"> =>
     begin: (id, payload) => ask(true, (files) => files.begin({ params: { id }, payload })),
     progress: (id, operation) => ask(true, (files) => files.progress({ params: { id, operation } })),
     cancel: (id, payload) => ask(true, (files) => files.cancel({ params: { id }, payload })),
-    archive: (id, payload) =>
-      Effect.map(
-        ask(true, (files) => files.archive({ params: { id }, payload })),
-        received
-      ),
+    archive: (id, payload) => received(ask(true, (files) => files.archive({ params: { id }, payload }))),
     search: (id, payload) =>
       ask(true, (files) => files.search({ params: { id }, payload }), {
         largest: LARGEST_LIST,

@@ -68,7 +68,7 @@ export const wantedPage = Effect.fnUntraced(function* <A extends { readonly id: 
   const found: Array<A> = []
   let last = after
   while (found.length <= limit) {
-    const some = yield* read({ limit: rows, ...(last === undefined ? {} : { after: last }) })
+    const some = yield* read({ limit: rows, after: last })
     if (some === undefined && last === after) return yield* unknownAfter(noun, after)
     found.push(...(some ?? []).filter(isWanted))
     last = some?.at(-1)?.id

@@ -62,7 +62,7 @@ export class Rollouts extends Context.Service<Rollouts>()("muster/servers/Rollou
     const list = Effect.fn("Rollouts.list")(function* (query: RowPage) {
       const created_by = yield* currentCreator
       const { next, records } = yield* wantedPage({ ...query, noun: "rollout" }, (page) =>
-        store.read(repo.list({ ...page, ...(created_by === undefined ? {} : { created_by }) }))
+        store.read(repo.list({ ...page, created_by }))
       )
       return { rollouts: yield* store.read(Effect.forEach(records, show)), next }
     })

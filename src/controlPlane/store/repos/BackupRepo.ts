@@ -105,10 +105,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
       find: (id: string) => readOne(sql`SELECT * FROM backups WHERE id = ${id}`),
       /** Returns backups, newest first, unless no backup has the id `after`. */
       list: ({ after, limit, since, ...equal }: BackupPage) =>
-        page({ limit, ...(after === undefined ? {} : { after }) }, [
-          ...equalTo(sql, equal),
-          since !== undefined && sql`created_at >= ${since}`
-        ]),
+        page({ limit, after }, [...equalTo(sql, equal), since !== undefined && sql`created_at >= ${since}`]),
       /** Notes that the node of a server works on the backup; nothing if the backup has ended. */
       underway: (
         id: string,

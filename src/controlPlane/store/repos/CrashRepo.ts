@@ -105,7 +105,7 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
         const some = ids.slice(place + 1, place + 1 + limit)
         return some.length === 0 ? [] : yield* records({ limit }, sql.in("id", some))
       }
-      return yield* records({ limit, ...(after === undefined ? {} : { after }) }, where)
+      return yield* records({ limit, after }, where)
     })
 
     return {

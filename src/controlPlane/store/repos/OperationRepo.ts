@@ -107,7 +107,7 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
       find: (id: string) => readOne(sql`SELECT * FROM operations WHERE id = ${id}`),
       /** Returns operations, newest first, unless no operation has the id `after`. */
       list: ({ after, kinds, limit, ...equal }: OperationPage) =>
-        page({ limit, ...(after === undefined ? {} : { after }) }, [
+        page({ limit, after }, [
           ...equalTo(sql, equal),
           kinds !== undefined && (kinds.length === 0 ? sql`1 = 0` : sql.in("kind", kinds))
         ]),

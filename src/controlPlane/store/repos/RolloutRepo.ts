@@ -64,7 +64,7 @@ const readRowCounts = readRows(Schema.Struct({ servers: IntColumn, definitions: 
 const noServers: RolloutCounts = { queued: 0, changing: 0, waiting: 0, done: 0, failed: 0 }
 
 interface RolloutPage extends RowPage {
-  readonly created_by?: string
+  readonly created_by?: string | undefined
 }
 
 /** Rows of a rollout: its servers that remain to be changed, and the definitions of revisions. */

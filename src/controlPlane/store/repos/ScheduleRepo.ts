@@ -66,7 +66,7 @@ const scheduleTable = (sql: SqlClient.SqlClient) => ({
   remove: (id: string) => Effect.andThen(sql`DELETE FROM schedules WHERE id = ${id}`, announce(id)),
   find: (id: string) => readSchedule(sql`SELECT * FROM schedules WHERE id = ${id}`),
   /** Returns schedules, newest first, unless none has the id `after`. `created_by` selects those of a key. */
-  list: ({ created_by, ...page }: RowPage & { readonly created_by?: string }) =>
+  list: ({ created_by, ...page }: RowPage & { readonly created_by?: string | undefined }) =>
     newestFirst(sql, "schedules", readSchedules)(page, equalTo(sql, { created_by })),
   all: readSchedules(sql`SELECT * FROM schedules`),
   /** The number of all schedules, or of those of one server. */

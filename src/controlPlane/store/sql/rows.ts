@@ -68,7 +68,7 @@ export const equalTo = (
 export interface RowPage {
   readonly limit: number
   /** Only the rows that follow the one with this id. */
-  readonly after?: string
+  readonly after?: string | undefined
 }
 
 /**
