@@ -49,7 +49,8 @@ const block = (
   header.write(types[type], 156, "latin1")
   target.copy(header, 157, 0, 100)
   header.write("ustar  \0", 257, "latin1")
-  const sum = header.reduce((total, byte) => total + byte, 0)
+  let sum = 0
+  for (const byte of header) sum += byte
   header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1")
   return header
 }

@@ -84,7 +84,7 @@ const index = new Outlet("index")
 
 const identity = createHash("sha256")
 
-const note = (entry: PackedEntry) => {
+const note = (entry: PackedEntry): undefined => {
   const line = JSON.stringify(entry)
   identity.update(`${identityOf(line)}\n`)
   index.write(Buffer.from(`${line}\n`))
@@ -94,15 +94,13 @@ const note = (entry: PackedEntry) => {
 let holes = 0
 
 /** Refuses holes for which a restore has no room: their zeros are read for days. Contents that take disk are packed. */
-const checkHoles = (path: string, { blocks, size }: Stats): Effect.Effect<void, FileRefused> => {
+const whyTooLarge = (path: string, { blocks, size }: Stats): FileRefused | undefined => {
   holes += Math.max(0, size - blocks * 512)
   const all = counts.size_bytes + size
-  if (all <= most || 2 * holes <= all - most) return Effect.void
-  return Effect.fail(
-    unprocessable(
-      `${path.slice(0, 200)}: with it, the files and their holes have ${megabytes(all)}, and a restore has room for ${megabytes(most)}`,
-      "Delete sparse files, or exclude them in the blueprint."
-    )
+  if (all <= most || 2 * holes <= all - most) return undefined
+  return unprocessable(
+    `${path.slice(0, 200)}: with it, the files and their holes have ${megabytes(all)}, and a restore has room for ${megabytes(most)}`,
+    "Delete sparse files, or exclude them in the blueprint."
   )
 }
 
@@ -125,23 +123,22 @@ const writeContents = (fd: number, size: number) => {
   return { isWhole, sha256: hash.digest("hex") }
 }
 
-const addFile = (walked: Walked, entry: ArchiveEntry) =>
-  withFile(walked, (fd, before) =>
-    Effect.andThen(
-      checkHoles(walked.path, before),
-      ioSync(walked.path, () => {
-        const { size } = before
-        archive.write(tarHeader({ ...entry, kind: "file", size }))
-        const at = from + archive.written
-        const { isWhole, sha256 } = writeContents(fd, size)
-        const after = fstatSync(fd)
-        if (!isWhole || after.size !== size || after.mtimeMs !== before.mtimeMs) onChanged()
-        counts.files += 1
-        const { mode, mtime } = entry
-        note({ path: walked.path, type: "file", mode, mtime, size, sha256, at })
-      })
-    )
-  )
+const addFile = (walked: Walked, entry: ArchiveEntry) => {
+  const packed = withFile(walked, (fd, before) => {
+    const refusal = whyTooLarge(walked.path, before)
+    if (refusal !== undefined) return refusal
+    const { size } = before
+    archive.write(tarHeader({ ...entry, kind: "file", size }))
+    const at = from + archive.written
+    const { isWhole, sha256 } = writeContents(fd, size)
+    const after = fstatSync(fd)
+    if (!isWhole || after.size !== size || after.mtimeMs !== before.mtimeMs) onChanged()
+    counts.files += 1
+    const { mode, mtime } = entry
+    return note({ path: walked.path, type: "file", mode, mtime, size, sha256, at })
+  })
+  return Effect.flatMap(packed, (refusal) => (refusal ? Effect.fail(refusal) : Effect.void))
+}
 
 const add = (walked: Walked): Effect.Effect<void, FileRefused | IoError> => {
   if (chunks.isEnded) end()

@@ -6,7 +6,7 @@ import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { basename, dirname } from "node:path"
 import * as NodeStream from "@effect/platform-node/NodeStream"
-import { Effect, Option, type Scope, Stream } from "effect"
+import { Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import { reserveSize } from "../../shared/work/diskSpace.ts"
 import { IoError, io, listFolder, lstat, makeClosedFolder, orMissing, toIoError } from "../disk/fsio.ts"
@@ -55,8 +55,10 @@ export const MANIFEST = "manifest.json"
 export const manifestKey = (id: string) => `${id}/${MANIFEST}`
 
 const CHUNK = 256 * 1024
-/** Bytes of a part of a backup on the node. */
-const PART_BYTES = 64 * 1024 * 1024
+/** Bytes of a part of a backup on the node. An archive of one part is hashed once, and a range reads its parts whole. */
+const PART_BYTES = 1024 * 1024 * 1024
+/** Bytes between two writes to the disk, which run beside the copy. */
+const FLUSH_INTERVAL = 64 * 1024 * 1024
 /** Bytes between two checks of the disk. */
 const CHECK_INTERVAL = 4 * 1024 * 1024
 const OWN_FOLDER = 0o700
@@ -160,18 +162,28 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
           )
         )
     )
+    const scope = yield* Effect.scope
     let unchecked = CHECK_INTERVAL
+    let unflushed = 0
+    let flushing: Fiber.Fiber<void, IoError> | undefined
+    const flush = io(`write ${key}`, () => handle.datasync())
     return {
       write: Effect.fnUntraced(function* (bytes: Uint8Array) {
         unchecked += bytes.length
+        unflushed += bytes.length
         if (unchecked >= CHECK_INTERVAL) {
           unchecked = 0
           yield* checkRoom(at(folder.value, "."), reserve)
         }
         yield* writeAll(`write ${key}`, handle, bytes, null)
+        if (unflushed < FLUSH_INTERVAL) return
+        unflushed = 0
+        if (flushing !== undefined) yield* Fiber.join(flushing)
+        flushing = yield* Effect.forkIn(flush, scope)
       }),
       end: Effect.gen(function* () {
-        yield* io(`write ${key}`, () => handle.datasync())
+        if (flushing !== undefined) yield* Fiber.join(flushing)
+        yield* flush
         yield* io(`rename ${key}`, () => fs.rename(aside, path))
         isDone = true
         yield* syncOf(dirname(key), folder.value)

@@ -87,18 +87,20 @@ const opened = <A, E>(
   Effect.acquireUseRelease(ioSync(path, open), use, (fd) => Effect.sync(() => fs.closeSync(fd)))
 
 /** Opens a file whose type was looked at before: opening a device may have side effects. */
-export const withFile = <E>(
+export const withFile = <A>(
   { path, real }: Walked,
-  use: (fd: number, stats: fs.Stats) => Effect.Effect<void, E>
-): Effect.Effect<void, E | IoError> =>
-  opened(
-    path,
-    () => fs.openSync(real, READ),
-    (fd) =>
-      Effect.flatMap(
-        ioSync(path, () => fs.fstatSync(fd)),
-        (stats): Effect.Effect<void, E | IoError> => (stats.isFile() ? use(fd, stats) : gone(path))
-      )
+  use: (fd: number, stats: fs.Stats) => A
+): Effect.Effect<A, IoError> =>
+  Effect.flatten(
+    ioSync(path, () => {
+      const fd = fs.openSync(real, READ)
+      try {
+        const stats = fs.fstatSync(fd)
+        return stats.isFile() ? Effect.succeed(use(fd, stats)) : Effect.fail(gone(path))
+      } finally {
+        fs.closeSync(fd)
+      }
+    })
   )
 
 // The types of Node.js do not have the encoding `buffer`, with which names are buffers.
