@@ -1,4 +1,5 @@
 /** Large transfers of the command line over connections that are cut, by commands and a service that are killed. */
+import { execFileSync } from "node:child_process"
 import { createHash } from "node:crypto"
 import {
   createReadStream,
@@ -72,6 +73,15 @@ const makeScene = Effect.gen(function* () {
   const proxy = yield* tcpProxy(port)
   const [started = ""] = globSync(join(dataDir, "**/server.sh")).filter((found) => found.includes(id))
   const config = join(folder, "config")
+  const command = (...args: ReadonlyArray<string>) =>
+    startChild([process.execPath, join(root, "dist/main.js"), ...args], {
+      cwd: folder,
+      env: {
+        MUSTER_URL: `http://127.0.0.1:${proxy.port}`,
+        MUSTER_API_KEY: adminKey,
+        XDG_CONFIG_HOME: config
+      }
+    })
   return {
     api,
     service,
@@ -79,15 +89,8 @@ const makeScene = Effect.gen(function* () {
     server: dirname(started),
     notes: join(config, "muster/transfers"),
     cut: Effect.andThen(proxy.dropped.inject, proxy.dropped.heal),
-    files: (...args: ReadonlyArray<string>) =>
-      startChild([process.execPath, join(root, "dist/main.js"), "files", ...args], {
-        cwd: folder,
-        env: {
-          MUSTER_URL: `http://127.0.0.1:${proxy.port}`,
-          MUSTER_API_KEY: adminKey,
-          XDG_CONFIG_HOME: config
-        }
-      }),
+    files: (...args: ReadonlyArray<string>) => command("files", ...args),
+    backups: (...args: ReadonlyArray<string>) => command("backups", ...args),
     local: (name: string) => join(folder, name)
   }
 })
@@ -226,6 +229,35 @@ describe("spec 8.7: large transfers of muster files", () => {
         assert.include(last.output(), "/world.zip begins again: it has changed on the server since")
         assert.strictEqual(yield* sha256(local("world.zip")), yield* sha256(join(server, "world.zip")))
         assert.isFalse(existsSync(part))
+      }).pipe(Effect.scoped),
+    180_000
+  )
+
+  it.live(
+    "spec 12.12: get of a backup that is made while it is sent continues after a cut and kill -9",
+    () =>
+      Effect.gen(function* () {
+        const { backups, cut, local, server } = yield* makeScene
+        yield* makeFile(join(server, "world.zip"), "one")
+        const made = yield* backups("create", "lobby", "--kind", "written")
+        assert.strictEqual(yield* made.exited("60 seconds"), 0, made.output())
+        const archive = local("lobby.tar.zst")
+        const get = backups("get", "lobby:latest", archive)
+        const arrived = () => sizeAt(`${archive}.part`)
+        const first = yield* get
+        yield* reaches(arrived, 30)
+        yield* cut
+        yield* reaches(arrived, 80)
+        yield* first.signal("SIGKILL")
+        yield* first.exited()
+        const second = yield* get
+        yield* second.prints(/^the backup \w+ continues at \d+ MiB of 224 MiB$/m)
+        assert.strictEqual(yield* second.exited("60 seconds"), 0, second.output())
+        const to = local("unpacked")
+        mkdirSync(to)
+        execFileSync("tar", ["--zstd", "-xf", archive, "-C", to])
+        assert.strictEqual(yield* sha256(join(to, "world.zip")), yield* sha256(join(server, "world.zip")))
+        assert.isTrue(existsSync(join(to, "server.sh")))
       }).pipe(Effect.scoped),
     180_000
   )

@@ -45,8 +45,8 @@ const factsOf = ({
 }: Backup): string =>
   [
     ...(files === undefined ? [] : [counted(files, "file")]),
-    ...(kind === "written" ? ["written over its base"] : []),
     ...(consistency === undefined ? [] : [consistencies[consistency]]),
+    ...(kind === "written" ? ["the base is stored once for all servers"] : []),
     ...(changed_files === 0 ? [] : [`${count(changed_files)} changed while they were read`]),
     ...(drill?.ok === true ? [`a server of it ran in the drill of ${dateTime(drill.at)}`] : []),
     ...(expires_at === undefined || pinned ? [] : [`kept until ${dateTime(expires_at)}`])
@@ -216,7 +216,7 @@ export const BackupList = (props: { readonly id?: string; readonly server?: Serv
             "No backup yet",
             isOfAny
               ? "Back up a server in its tab Backups. This page then has the backups of all servers, deleted ones too."
-              : "A backup has all files of the server as they are now. Make one before an update or an event.",
+              : "A backup brings back all files of the server as they are now. Make one before an update or an event.",
             ...(create === undefined ? [] : [create])
           )
         )
