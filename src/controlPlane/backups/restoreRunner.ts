@@ -13,7 +13,8 @@ import {
   makeReadTask,
   OperationFailed,
   type OperationRunner,
-  type RunnerError
+  type RunnerError,
+  untilLook
 } from "../operations/OperationRunners.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
@@ -137,13 +138,13 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
     const { backups } = yield* daemons.of(server.node_id)
     const look = Effect.tap(asked(backups.work(server.id, request)), ({ progress }) => report(progress))
     const watched = Effect.forever(Effect.andThen(Effect.sleep(LOOK_INTERVAL), look))
-    for (let attempt = 1; ; ) {
+    for (let attempt = 1, looks = 0; ; ) {
       const { reason, state } = yield* look
       if (state === "done") return
       if (state === "failed")
         return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
       if (state === "running") {
-        yield* Effect.sleep(LOOK_INTERVAL)
+        yield* untilLook(looks++)
         continue
       }
       const sent = Effect.raceFirst(send(backup, backups, server, request), watched)

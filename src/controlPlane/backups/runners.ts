@@ -8,12 +8,12 @@ import { BlueprintStore } from "../blueprints/BlueprintStore.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import {
   asked,
-  LOOK_INTERVAL,
   makeReadTask,
   OperationFailed,
   type OperationRunner,
   OperationRunners,
-  type RunnerError
+  type RunnerError,
+  untilLook
 } from "../operations/OperationRunners.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
@@ -32,7 +32,7 @@ const follow = Effect.fnUntraced(function* (
   report: Parameters<OperationRunner["run"]>[2],
   onState: (state: BackupTaskState) => Effect.Effect<unknown, RunnerError> = () => Effect.void
 ) {
-  while (true) {
+  for (let looks = 0; ; looks++) {
     // A node that does not know the operation begins it: it was restarted meanwhile.
     const now = yield* asked(backups.work(id, request))
     const { figures, progress, reason, state } = now
@@ -41,7 +41,7 @@ const follow = Effect.fnUntraced(function* (
     if (state === "failed")
       return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
     if (state === "done") return figures
-    yield* Effect.sleep(LOOK_INTERVAL)
+    yield* untilLook(looks)
   }
 })
 

@@ -10,11 +10,11 @@ import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { Fleet } from "../nodes/fleet/Fleet.ts"
 import {
   asked,
-  LOOK_INTERVAL,
   makeReadTask,
   OperationFailed,
   type OperationRunner,
-  OperationRunners
+  OperationRunners,
+  untilLook
 } from "../operations/OperationRunners.ts"
 import { Leadership } from "../store/Leadership.ts"
 
@@ -86,7 +86,7 @@ export const FileTaskRunners = Layer.effectDiscard(
         const { files, request } = yield* callOf(operation, server)
         const begin = asked(files.begin(server.id, request))
         let now = yield* begin
-        while (true) {
+        for (let looks = 0; ; looks++) {
           yield* report(now.progress)
           switch (now.state) {
             case "done":
@@ -99,7 +99,7 @@ export const FileTaskRunners = Layer.effectDiscard(
               now = yield* begin
               break
             case "running":
-              yield* Effect.sleep(LOOK_INTERVAL)
+              yield* untilLook(looks)
               now = yield* asked(files.progress(server.id, operation.id))
           }
         }

@@ -8,8 +8,12 @@ import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 /** The task of an operation cannot be done, and nothing of it stays. */
 export class OperationFailed extends Data.TaggedError("OperationFailed")<{ readonly reason: string }> {}
 
-/** The time between two looks at a task on its node. */
-export const LOOK_INTERVAL = "500 millis"
+/** The longest time between two looks at a task on its node, in ms. */
+export const LOOK_INTERVAL = 500
+
+/** Waits for the next look at a task on its node: most tasks take a moment, and long ones need few looks. */
+export const untilLook = (looks: number): Effect.Effect<void> =>
+  Effect.sleep(Math.min(LOOK_INTERVAL, 25 * 2 ** looks))
 
 /** Turns a refusal of the node into the end of the operation. */
 export const asked = <A, R = never>(
