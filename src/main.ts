@@ -37,7 +37,7 @@ const isOfV8 = (name: string): boolean => {
 const isInherited = (fd: number): boolean => {
   try {
     if (isOfV8(basename(readlinkSync(`/proc/self/fd/${fd}`)))) return false
-    const flags = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1]
+    const flags = /^flags:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "utf8"))?.[1]
     return flags !== undefined && (Number.parseInt(flags, 8) & CLOSE_ON_EXEC) === 0
   } catch {
     return false // open for the list only

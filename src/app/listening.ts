@@ -43,7 +43,7 @@ const addressOf = (kernel: string): string => {
 const listeningAt = (fd: number) => {
   const inode = /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/self/fd/${fd}`))?.[1]
   for (const table of ["tcp", "tcp6"]) {
-    for (const line of readFileSync(`/proc/self/net/${table}`, "latin1").split("\n").slice(1)) {
+    for (const line of readFileSync(`/proc/self/net/${table}`, "utf8").split("\n").slice(1)) {
       const [, local = "", , state, , , , , , of] = line.trim().split(/\s+/)
       const [address = "", port = ""] = local.split(":")
       if (of === inode && state === LISTENING)

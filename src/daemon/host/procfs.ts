@@ -36,7 +36,8 @@ const ifThere = <A>(read: () => A): A | undefined => {
   }
 }
 
-const readOrUndefined = (path: string) => ifThere(() => readFileSync(path, "latin1"))
+/** Reads a file as UTF-8. With another encoding, Node.js makes a buffer of 64 KiB for a file without a size. */
+const readOrUndefined = (path: string) => ifThere(() => readFileSync(path, "utf8"))
 
 /** Parses /proc/<pid>/stat; the command name may contain blanks and brackets. */
 export const parseStat = (text: string): Proc | undefined => {
@@ -83,9 +84,7 @@ export const readMarker = (pid: number): Marker | undefined => {
   if (environment === undefined) return undefined
   const node = variable(environment, "MUSTER_NODE")
   const server = variable(environment, "MUSTER_SERVER")
-  return node === undefined || server === undefined
-    ? undefined
-    : { node: Buffer.from(node, "latin1").toString("utf8"), server }
+  return node === undefined || server === undefined ? undefined : { node, server }
 }
 
 /** Returns the effective uid of a process, if it lives. The owner of `/proc/<pid>` may differ. */
