@@ -189,8 +189,8 @@ const read =
             headers: {
               // Ranges count the bytes of the file.
               "accept-encoding": "identity",
-              ...(isPart ? { range: `bytes=${at}-${end ?? known?.last ?? ""}` } : {}),
-              ...(isPart && expected !== undefined ? { "if-range": expected } : {})
+              range: isPart ? `bytes=${at}-${end ?? known?.last ?? ""}` : undefined,
+              "if-range": isPart ? expected : undefined
             }
           })
         }
@@ -382,12 +382,9 @@ export const upload = (http: HttpClient.HttpClient) =>
     const request = Effect.suspend(() =>
       http.execute(
         HttpClientRequest.put(contentOf(server), {
-          urlParams: { path, ...(mode === undefined ? {} : { mode }) },
+          urlParams: { path, mode },
           body: next(),
-          headers: {
-            ...(ifMatch === undefined ? {} : { "if-match": ifMatch }),
-            ...(ifNoneMatch === undefined ? {} : { "if-none-match": ifNoneMatch })
-          }
+          headers: { "if-match": ifMatch, "if-none-match": ifNoneMatch }
         })
       )
     )
@@ -433,11 +430,7 @@ export const unpack = (http: HttpClient.HttpClient) =>
     const { format, overwrite } = options
     const { explained, next, sent } = sending(body, options)
     const request = HttpClientRequest.put(`/api/servers/${encodeURIComponent(server)}/files/archive`, {
-      urlParams: {
-        path: folder,
-        ...(format === undefined ? {} : { format }),
-        ...(overwrite === undefined ? {} : { overwrite })
-      },
+      urlParams: { path: folder, format, overwrite },
       body: next()
     })
     const response = yield* http.execute(request).pipe(explained)

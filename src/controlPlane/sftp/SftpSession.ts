@@ -116,7 +116,7 @@ export const serveSftp = Effect.fnUntraced(function* (
   const { flushed, room, send } = makeSending(channel, connection.unsent, connection.onDrain)
   const handles = new Handles()
   yield* Effect.addFinalizer(() => handles.closeAll)
-  const answer = makeAnswering({ volume, handles, send })
+  const answer = makeAnswering(volume, handles)
   const fibers = yield* FiberSet.make<void>()
   const budget = yield* Semaphore.make(IN_FLIGHT)
 
@@ -189,7 +189,7 @@ export const serveSftp = Effect.fnUntraced(function* (
     // Reads and writes may overtake each other, and nothing else.
     yield* FiberSet.awaitEmpty(fibers)
     yield* room
-    yield* answered(id, answer(type, id, body))
+    yield* answered(id, Effect.map(answer(type, id, body), send))
   }
   yield* flushed
 }, Effect.scoped)

@@ -2,6 +2,7 @@
 import { Effect } from "effect"
 import { nameBytes } from "../../contract/domain/Files.ts"
 import { type FileError, MOST_OPEN, type OpenFile } from "../../contract/nodeApi/NodeFiles.ts"
+import type { EntryChange } from "../../contract/nodeApi/sessionFrames.ts"
 import { closeHandle, type Handles, malformed, noHandle, refuse, resolved, tooMany } from "./handles.ts"
 import * as sftp from "./packets.ts"
 import type { Volume } from "./Volume.ts"
@@ -33,47 +34,56 @@ const copyData = Effect.fnUntraced(function* (
 const NAMES_BYTES = 96 * 1024
 const ENTRY_BYTES = 100
 
-interface Answering {
-  readonly volume: Volume
-  readonly handles: Handles
-  readonly send: (bytes: Uint8Array) => void
-}
+/** Answers a request with a packet. */
+type Answering = (id: number, body: sftp.PacketBody) => Effect.Effect<Buffer, FileError>
 
-/** Returns the functions that answer renames and extensions, which share them. */
-const makeExtended = ({ handles, send, volume }: Answering) => {
-  const done = (id: number) => Effect.sync(() => send(sftp.statusPacket(id, sftp.OK, "")))
-  const pathOf = (body: sftp.PacketBody) =>
+const done = (id: number, effect: Effect.Effect<void, FileError>) =>
+  Effect.as(effect, sftp.statusPacket(id, sftp.OK, ""))
+
+/** Answers a request that begins with a path; `read` reads its further fields. */
+const onPath =
+  <A>(
+    read: (body: sftp.PacketBody) => A,
+    answer: (id: number, path: string, given: A) => Effect.Effect<Buffer, FileError>
+  ): Answering =>
+  (id, body) =>
     Effect.suspend(() => {
       const bytes = body.string()
-      return body.isMalformed ? Effect.fail(malformed) : resolved(bytes)
+      const given = read(body)
+      return body.isMalformed
+        ? Effect.fail(malformed)
+        : Effect.flatMap(resolved(bytes), (path) => answer(id, path, given))
     })
 
-  const rename = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody, replace: boolean) {
-    const from = yield* pathOf(body)
-    const path = yield* pathOf(body)
-    if (body.isMalformed) return yield* malformed
-    yield* volume.change({ kind: "rename", from, path, replace })
-    yield* done(id)
-  })
+const nothing = () => undefined
+const attributes = (body: sftp.PacketBody) => body.attributes()
+const realPathAttributes = { type: "file", mode: 0, modified: 0, size: 0 } as const
 
-  const extended = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    switch (body.text()) {
-      case "posix-rename@openssh.com":
-        return yield* rename(id, body, true)
-      case "statvfs@openssh.com":
-        return send(sftp.spacePacket(id, yield* volume.space(yield* pathOf(body))))
-      case "fstatvfs@openssh.com": {
-        const { path } = yield* handles.of(body.text())
-        return send(sftp.spacePacket(id, yield* volume.space(path)))
-      }
-      case "fsync@openssh.com": {
-        const { file } = yield* handles.file(body.text())
-        yield* file.sync
-        return yield* done(id)
-      }
-      case "limits@openssh.com":
-        return send(sftp.limitsPacket(id, MOST_OPEN))
-      case "copy-data": {
+const makeRename = (volume: Volume, replace: boolean) =>
+  onPath(
+    (body) => body.string(),
+    (id, from, to) =>
+      Effect.flatMap(resolved(to), (path) => done(id, volume.change({ kind: "rename", from, path, replace })))
+  )
+
+const makeExtensions = (volume: Volume, handles: Handles): ReadonlyMap<string, Answering> => {
+  const space = (id: number, path: string) =>
+    Effect.map(volume.space(path), (found) => sftp.spacePacket(id, found))
+  return new Map<string, Answering>([
+    ["posix-rename@openssh.com", makeRename(volume, true)],
+    ["statvfs@openssh.com", onPath(nothing, space)],
+    [
+      "fstatvfs@openssh.com",
+      (id, body) => Effect.flatMap(handles.of(body.text()), ({ path }) => space(id, path))
+    ],
+    [
+      "fsync@openssh.com",
+      (id, body) => Effect.flatMap(handles.file(body.text()), ({ file }) => done(id, file.sync))
+    ],
+    ["limits@openssh.com", (id) => Effect.succeed(sftp.limitsPacket(id, MOST_OPEN))],
+    [
+      "copy-data",
+      Effect.fnUntraced(function* (id, body) {
         const from = yield* handles.file(body.text())
         const at = body.uint64()
         const length = body.uint64()
@@ -81,146 +91,102 @@ const makeExtended = ({ handles, send, volume }: Answering) => {
         const target = body.uint64()
         if (body.isMalformed) return yield* malformed
         if (from.path === to.path) return yield* refuse(422, "copy-data needs two files")
-        yield* copyData({ file: from.file, at, length }, { file: to.file, at: target })
-        return yield* done(id)
-      }
-      default:
-        return send(sftp.statusPacket(id, sftp.OP_UNSUPPORTED, "this extension is not offered"))
-    }
-  })
-
-  return { done, extended, pathOf, rename }
+        return yield* done(id, copyData({ file: from.file, at, length }, { file: to.file, at: target }))
+      })
+    ]
+  ])
 }
 
-/** Returns the functions that answer the requests that are no reads and writes. */
-export const makeAnswering = (scene: Answering) => {
-  const { handles, send, volume } = scene
-  const { done, extended, pathOf, rename } = makeExtended(scene)
-  const open = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const path = yield* pathOf(body)
-    const flags = body.uint32()
-    const { mode } = body.attributes()
-    if (body.isMalformed) return yield* malformed
-    if (handles.isFull) return yield* tooMany
-    const file = yield* volume.open(
+const notOffered = (id: number, what: string) =>
+  Effect.succeed(sftp.statusPacket(id, sftp.OP_UNSUPPORTED, what))
+
+/** Returns what answers the requests of each type that are no reads and writes. */
+const makeAnswers = (volume: Volume, handles: Handles): Readonly<Record<number, Answering>> => {
+  const extensions = makeExtensions(volume, handles)
+  const change = <A>(read: (body: sftp.PacketBody) => A, changeOf: (path: string, given: A) => EntryChange) =>
+    onPath(read, (id, path, given) => done(id, volume.change(changeOf(path, given))))
+  const stat = onPath(nothing, (id, path) =>
+    Effect.map(volume.stat(path), (found) => sftp.attributesPacket(id, found))
+  )
+  return {
+    [sftp.OPEN]: onPath(
+      (body) => ({ flags: body.uint32(), mode: body.attributes().mode }),
+      Effect.fnUntraced(function* (id, path, { flags, mode }) {
+        if (handles.isFull) return yield* tooMany
+        const has = (flag: number) => (flags & flag) !== 0
+        const opening = {
+          read: has(O_READ),
+          write: has(O_WRITE | O_APPEND),
+          create: has(O_CREATE),
+          exclusive: has(O_EXCLUSIVE),
+          truncate: has(O_TRUNCATE)
+        }
+        const file = yield* volume.open(path, opening, mode)
+        return sftp.handlePacket(id, handles.add({ kind: "file", file, path, appends: has(O_APPEND) }))
+      })
+    ),
+    [sftp.CLOSE]: (id, body) =>
+      Effect.suspend(() => {
+        const handle = handles.take(body.text())
+        return handle === undefined ? Effect.fail(noHandle) : done(id, closeHandle(handle))
+      }),
+    [sftp.LSTAT]: stat,
+    [sftp.STAT]: stat,
+    [sftp.FSTAT]: Effect.fnUntraced(function* (id, body) {
+      const handle = yield* handles.of(body.text())
+      const found =
+        handle.kind === "file"
+          ? ({ type: "file", ...(yield* handle.file.stat) } as const)
+          : yield* volume.stat(handle.path)
+      return sftp.attributesPacket(id, found)
+    }),
+    [sftp.FSETSTAT]: Effect.fnUntraced(function* (id, body) {
+      const { file } = yield* handles.file(body.text())
+      const given = body.attributes()
+      if (body.isMalformed) return yield* malformed
+      return yield* done(id, file.set(given))
+    }),
+    [sftp.SETSTAT]: change(attributes, (path, given) => ({ kind: "set", path, attributes: given })),
+    [sftp.OPENDIR]: onPath(
+      nothing,
+      Effect.fnUntraced(function* (id, path) {
+        if (handles.isFull) return yield* tooMany
+        const folder = yield* volume.openFolder(path)
+        return sftp.handlePacket(id, handles.add({ kind: "folder", folder, path }))
+      })
+    ),
+    [sftp.READDIR]: Effect.fnUntraced(function* (id, body) {
+      const { folder } = yield* handles.folder(body.text())
+      const names: Array<sftp.Named> = []
+      for (let bytes = 0; bytes < NAMES_BYTES; ) {
+        const some = yield* folder.read
+        if (some.length === 0) break
+        names.push(...some)
+        for (const { name } of some) bytes += 2 * name.length + ENTRY_BYTES
+      }
+      return names.length === 0 ? sftp.statusPacket(id, sftp.EOF, "") : sftp.namesPacket(id, names)
+    }),
+    [sftp.REMOVE]: change(nothing, (path) => ({ kind: "remove", path })),
+    [sftp.MKDIR]: change(attributes, (path, { mode }) => ({
+      kind: "folder",
       path,
-      {
-        read: (flags & O_READ) !== 0,
-        write: (flags & (O_WRITE | O_APPEND)) !== 0,
-        create: (flags & O_CREATE) !== 0,
-        exclusive: (flags & O_EXCLUSIVE) !== 0,
-        truncate: (flags & O_TRUNCATE) !== 0
-      },
-      mode
-    )
-    send(sftp.handlePacket(id, handles.add({ kind: "file", file, path, appends: (flags & O_APPEND) !== 0 })))
-  })
-
-  const openFolder = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const path = yield* pathOf(body)
-    if (handles.isFull) return yield* tooMany
-    const folder = yield* volume.openFolder(path)
-    send(sftp.handlePacket(id, handles.add({ kind: "folder", folder, path })))
-  })
-
-  const readFolder = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const { folder } = yield* handles.folder(body.text())
-    const names: Array<sftp.Named> = []
-    for (let bytes = 0; bytes < NAMES_BYTES; ) {
-      const some = yield* folder.read
-      if (some.length === 0) break
-      names.push(...some)
-      for (const { name } of some) bytes += 2 * name.length + ENTRY_BYTES
-    }
-    send(names.length === 0 ? sftp.statusPacket(id, sftp.EOF, "") : sftp.namesPacket(id, names))
-  })
-
-  const realPath = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const path = yield* pathOf(body)
-    const attributes = { type: "file", mode: 0, modified: 0, size: 0 } as const
-    send(sftp.namesPacket(id, [{ name: nameBytes(path), shown: path, attributes }]))
-  })
-
-  const close = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const handle = handles.take(body.text())
-    if (handle === undefined) return yield* noHandle
-    yield* closeHandle(handle)
-    yield* done(id)
-  })
-
-  const statHandle = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const handle = yield* handles.of(body.text())
-    const attributes =
-      handle.kind === "file"
-        ? ({ type: "file", ...(yield* handle.file.stat) } as const)
-        : yield* volume.stat(handle.path)
-    send(sftp.attributesPacket(id, attributes))
-  })
-
-  const setHandle = Effect.fnUntraced(function* (id: number, body: sftp.PacketBody) {
-    const { file } = yield* handles.file(body.text())
-    const attributes = body.attributes()
-    if (body.isMalformed) return yield* malformed
-    yield* file.set(attributes)
-    yield* done(id)
-  })
-
-  const change = Effect.fnUntraced(function* (
-    id: number,
-    body: sftp.PacketBody,
-    kind: "set" | "folder" | "remove" | "remove-folder"
-  ) {
-    const path = yield* pathOf(body)
-    const attributes = kind === "set" || kind === "folder" ? body.attributes() : {}
-    if (body.isMalformed) return yield* malformed
-    const { mode } = attributes
-    yield* volume.change(
-      kind === "set"
-        ? { kind, path, attributes }
-        : kind === "folder"
-          ? { kind, path, ...(mode === undefined ? {} : { mode }) }
-          : { kind, path }
-    )
-    yield* done(id)
-  })
-
-  return (type: number, id: number, body: sftp.PacketBody): Effect.Effect<void, FileError> => {
-    switch (type) {
-      case sftp.OPEN:
-        return open(id, body)
-      case sftp.CLOSE:
-        return close(id, body)
-      case sftp.LSTAT:
-      case sftp.STAT:
-        return Effect.flatMap(pathOf(body), (path) =>
-          Effect.map(volume.stat(path), (attributes) => send(sftp.attributesPacket(id, attributes)))
-        )
-      case sftp.FSTAT:
-        return statHandle(id, body)
-      case sftp.FSETSTAT:
-        return setHandle(id, body)
-      case sftp.SETSTAT:
-        return change(id, body, "set")
-      case sftp.OPENDIR:
-        return openFolder(id, body)
-      case sftp.READDIR:
-        return readFolder(id, body)
-      case sftp.REMOVE:
-        return change(id, body, "remove")
-      case sftp.MKDIR:
-        return change(id, body, "folder")
-      case sftp.RMDIR:
-        return change(id, body, "remove-folder")
-      case sftp.REALPATH:
-        return realPath(id, body)
-      case sftp.RENAME:
-        return rename(id, body, false)
-      case sftp.EXTENDED:
-        return extended(id, body)
-      default:
-        return Effect.sync(() =>
-          send(sftp.statusPacket(id, sftp.OP_UNSUPPORTED, "links and this request are not offered"))
-        )
-    }
+      ...(mode === undefined ? {} : { mode })
+    })),
+    [sftp.RMDIR]: change(nothing, (path) => ({ kind: "remove-folder", path })),
+    [sftp.REALPATH]: onPath(nothing, (id, path) =>
+      Effect.succeed(
+        sftp.namesPacket(id, [{ name: nameBytes(path), shown: path, attributes: realPathAttributes }])
+      )
+    ),
+    [sftp.RENAME]: makeRename(volume, false),
+    [sftp.EXTENDED]: (id, body) =>
+      extensions.get(body.text())?.(id, body) ?? notOffered(id, "this extension is not offered")
   }
+}
+
+/** Returns the function that answers the requests that are no reads and writes. */
+export const makeAnswering = (volume: Volume, handles: Handles) => {
+  const answers = makeAnswers(volume, handles)
+  return (type: number, id: number, body: sftp.PacketBody): Effect.Effect<Buffer, FileError> =>
+    answers[type]?.(id, body) ?? notOffered(id, "links and this request are not offered")
 }

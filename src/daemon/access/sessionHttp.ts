@@ -34,47 +34,41 @@ const makeAnswering = (session: FileSession) => {
       return open === undefined ? Effect.fail<FileError>(notOpen) : use(open)
     })
   const none: Answer = {}
+  const done = (file: number, use: (open: OpenFile) => Effect.Effect<void, FileError>) =>
+    Effect.as(withFile(file, use), none)
+  const opened = <A>(all: Map<number, A>, opening: Effect.Effect<A, FileError>) =>
+    Effect.map(opening, (open): Answer => {
+      last += 1
+      all.set(last, open)
+      return { file: last }
+    })
   return (request: SessionRequest, bytes: Uint8Array): Effect.Effect<Answer, FileError> => {
     switch (request.op) {
       case "open":
-        return Effect.map(session.open(request.path, request.flags, request.mode), (open) => {
-          last += 1
-          files.set(last, open)
-          return { file: last }
-        })
+        return opened(files, session.open(request.path, request.flags, request.mode))
       case "read":
         return withFile(request.file, (open) =>
           Effect.map(open.read(request.offset, request.length), (bytes) => ({ bytes }))
         )
       case "write":
-        return Effect.as(
-          withFile(request.file, (open) => open.write(request.offset, bytes)),
-          none
-        )
+        return done(request.file, (open) => open.write(request.offset, bytes))
       case "stat":
         return withFile(request.file, (open) => Effect.map(open.stat, (stat) => ({ stat })))
       case "sync":
-        return Effect.as(
-          withFile(request.file, (open) => open.sync),
-          none
-        )
+        return done(request.file, (open) => open.sync)
       case "close": {
         const folder = folders.get(request.file)
         if (folder !== undefined) {
           folders.delete(request.file)
           return Effect.as(folder.close, none)
         }
-        return withFile(request.file, (open) => {
+        return done(request.file, (open) => {
           files.delete(request.file)
-          return Effect.as(open.close, none)
+          return open.close
         })
       }
       case "folder":
-        return Effect.map(session.openFolder(request.path), (open) => {
-          last += 1
-          folders.set(last, open)
-          return { file: last }
-        })
+        return opened(folders, session.openFolder(request.path))
       case "entries": {
         const folder = folders.get(request.file)
         return folder === undefined
@@ -82,10 +76,7 @@ const makeAnswering = (session: FileSession) => {
           : Effect.map(folder.read, (entries) => ({ entries }))
       }
       case "set":
-        return Effect.as(
-          withFile(request.file, (open) => open.set(request.attributes)),
-          none
-        )
+        return done(request.file, (open) => open.set(request.attributes))
       case "change":
         return Effect.as(session.change(request.change), none)
       case "space":

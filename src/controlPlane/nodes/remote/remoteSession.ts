@@ -74,12 +74,19 @@ const makeAsking = Effect.fnUntraced(function* (options: SocketOptions, id: Serv
         Effect.ensuring(Effect.sync(() => waiting.delete(own)))
       )
     }).pipe(inFlight.withPermit)
-  return { ask, ended: Deferred.await(ended), lost }
+  /** Returns a field of the answer to a request. */
+  const field = <K extends keyof SessionAnswer>(request: SessionRequest, name: K) =>
+    Effect.flatMap(
+      ask(request),
+      ({ head: { [name]: found } }): Effect.Effect<NonNullable<SessionAnswer[K]>, FileError> =>
+        found === undefined ? Effect.fail(lost) : Effect.succeed(found)
+    )
+  return { ask, field, ended: Deferred.await(ended), lost }
 })
 
 type Asking = Effect.Success<ReturnType<typeof makeAsking>>
 
-const makeRemoteFile = ({ ask, lost }: Asking, file: number): OpenFile => ({
+const makeRemoteFile = ({ ask, field, lost }: Asking, file: number): OpenFile => ({
   read: Effect.fnUntraced(function* (offset, length) {
     const pieces: Array<Uint8Array> = []
     for (let at = 0; at < length; ) {
@@ -96,9 +103,7 @@ const makeRemoteFile = ({ ask, lost }: Asking, file: number): OpenFile => ({
     for (let at = 0; at < bytes.length; at += LARGEST_PIECE)
       yield* ask({ op: "write", file, offset: offset + at }, bytes.subarray(at, at + LARGEST_PIECE))
   }),
-  stat: Effect.flatMap(ask({ op: "stat", file }), ({ head: { stat } }) =>
-    stat === undefined ? lost : Effect.succeed(stat)
-  ),
+  stat: field({ op: "stat", file }, "stat"),
   set: (attributes) => Effect.asVoid(ask({ op: "set", file, attributes })),
   sync: Effect.asVoid(ask({ op: "sync", file })),
   close: Effect.ignore(ask({ op: "close", file }))
@@ -110,26 +115,20 @@ export const openRemoteSession = Effect.fnUntraced(function* (
   id: ServerId
 ): Effect.fn.Return<FileSession, FileError, Scope.Scope> {
   const asking = yield* makeAsking(options, id)
-  const { ask, ended, lost } = asking
+  const { ask, ended, field } = asking
   return {
-    open: Effect.fnUntraced(function* (path, flags, mode) {
-      const { head } = yield* ask({ op: "open", path, flags, ...(mode === undefined ? {} : { mode }) })
-      return head.file === undefined ? yield* lost : makeRemoteFile(asking, head.file)
-    }),
-    openFolder: Effect.fnUntraced(function* (path) {
-      const { file } = (yield* ask({ op: "folder", path })).head
-      if (file === undefined) return yield* lost
-      return {
-        read: Effect.flatMap(ask({ op: "entries", file }), ({ head: { entries } }) =>
-          entries === undefined ? lost : Effect.succeed(entries)
-        ),
+    open: (path, flags, mode) =>
+      Effect.map(
+        field({ op: "open", path, flags, ...(mode === undefined ? {} : { mode }) }, "file"),
+        (file) => makeRemoteFile(asking, file)
+      ),
+    openFolder: (path) =>
+      Effect.map(field({ op: "folder", path }, "file"), (file) => ({
+        read: field({ op: "entries", file }, "entries"),
         close: Effect.ignore(ask({ op: "close", file }))
-      }
-    }),
+      })),
     change: (change) => Effect.asVoid(ask({ op: "change", change })),
-    space: Effect.flatMap(ask({ op: "space" }), ({ head: { space } }) =>
-      space === undefined ? lost : Effect.succeed(space)
-    ),
+    space: field({ op: "space" }, "space"),
     ended
   }
 })
