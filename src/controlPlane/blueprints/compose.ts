@@ -93,7 +93,7 @@ export const compose = (
 ): Result.Result<Blueprint, ReadonlyArray<Problem>> => {
   const fail = (at: Position, cause: string, chain: ReadonlyArray<string>) =>
     Result.mapError(failure(file.file, at, cause, [file.id, ...chain]), ({ problem }) => [problem])
-  const included: Array<{ readonly at: Position; readonly parts: Composable }> = []
+  const included: Array<Included> = []
   for (const include of file.includes) {
     const flat = mixins.get(include.id)
     if (flat === undefined) return fail(include, `no mixin \`${include.id}\``, [include.id])
@@ -114,16 +114,14 @@ export const compose = (
       file.includes.length === 0 ? [] : [file.includes.map(({ id }) => id).join(", ")]
     )
   }
-  const much = tooMuch(variablesOf(state?.env ?? {}))
-  if (much !== undefined) return fail(file.at, `\`state.env\` with its mixins: ${much}`, [])
-  for (const list of ["deny", "read_only"] as const) {
-    const many = tooManyPatterns(files[list] ?? [])
-    if (many !== undefined) return fail(file.at, `\`files.${list}\` with its mixins: ${many}`, [])
-  }
-  const excludes = tooManyPatterns(backup.exclude ?? [])
-  if (excludes !== undefined) return fail(file.at, `\`backup.exclude\` with its mixins: ${excludes}`, [])
-  const many = tooManySchedules(schedules)
-  if (many !== undefined) return fail(file.at, `\`schedules\` with its mixins: ${many}`, [])
+  const excess = Object.entries({
+    "state.env": tooMuch(variablesOf(state?.env ?? {})),
+    "files.deny": tooManyPatterns(files.deny ?? []),
+    "files.read_only": tooManyPatterns(files.read_only ?? []),
+    "backup.exclude": tooManyPatterns(backup.exclude ?? []),
+    schedules: tooManySchedules(schedules)
+  }).find(([, why]) => why !== undefined)
+  if (excess !== undefined) return fail(file.at, `\`${excess[0]}\` with its mixins: ${excess[1]}`, [])
   const conflicts = conflictsOf(file, included, parts)
   if (conflicts.length > 0) return Result.fail(conflicts)
   const unknown = unknownPortsOf(file, parts)

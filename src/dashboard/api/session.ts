@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals"
-import { counted, labelText } from "../dom/format.ts"
+import { counted, labelTexts } from "../dom/format.ts"
 import { endedBecause, forgetKey, get, type Reply, rememberKey, request, useGet } from "./http.ts"
 import type { Blueprint, Key, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
 
@@ -90,7 +90,7 @@ export const limitsOf = (
   return [
     ...(servers === undefined ? [] : [counted(servers.length, "server")]),
     ...blueprints.map((id) => `blueprint ${id}`),
-    ...Object.entries(labels).map(([name, value]) => labelText(name, value)),
+    ...labelTexts(labels),
     ...paths.map((folder) => `folder ${folder}`),
     ...(max_servers === undefined ? [] : [`at most ${counted(max_servers, "server")}`]),
     ...(max_memory === undefined ? [] : [`at most ${max_memory} MiB`])

@@ -45,3 +45,9 @@ export const counted = (number: number, noun: string): string =>
   `${count(number)} ${noun}${number === 1 ? "" : "s"}`
 
 export const labelText = (name: string, value: string): string => (value === "" ? name : `${name}=${value}`)
+
+/** Returns the labels of a server, or the conditions of a selector on labels, as texts. */
+export const labelTexts = (
+  labels: Readonly<Record<string, string>> | ReadonlyArray<string> = []
+): ReadonlyArray<string> =>
+  Array.isArray(labels) ? labels : Object.entries(labels).map(([name, value]) => labelText(name, value))

@@ -199,63 +199,8 @@ export const json: Decoder<Schema.Json> = (node, reading) => {
   return node.value
 }
 
-/** A mapping with known keys. */
-export interface Shape<K extends string = string> {
-  readonly where: string
-  /** The known keys, in their documented spelling. */
-  readonly keys: ReadonlyArray<K>
-  /** Keys that are accepted and ignored: files for SLS have them. */
-  readonly ignored: ReadonlyArray<string>
-}
-
-export interface Fields<K extends string> {
-  /** Unset if the field is absent or null, or if a problem was reported. */
-  optional<A>(key: K, decode: Decoder<A>): A | undefined
-  required<A>(key: K, decode: Decoder<A>): A | undefined
-  /** The position of the field's value, else of the mapping. */
-  place(key: K): number
-}
-
 /** `-` and `_` are the same in known keys. */
 export const normal = (key: string): string => key.replaceAll("-", "_")
-
-/** An unknown key is a problem that names the nearest known one; keys that begin with `x-` are free. */
-export const fieldsOf = <K extends string>(
-  node: Located,
-  reading: Reading,
-  { ignored, keys, where }: Shape<K>
-): Fields<K> | undefined => {
-  if (node.kind !== "map") return noMapping(node, reading, keys)
-  const known = new Map<string, string>([...keys, ...ignored].map((key) => [normal(key), key]))
-  const fields = new Map<string, Located>()
-  for (const entry of node.entries) {
-    if (entry.key.startsWith("x-")) continue
-    const key = known.get(normal(entry.key))
-    if (key === undefined)
-      reading.problem(entry.at, misplacedKey(entry.key, reading, keys) ?? unknownKey(entry.key, keys))
-    else if (fields.has(key)) reading.problem(entry.at, `the key \`${key}\` is there twice`)
-    else fields.set(key, entry.node)
-  }
-  for (const key of ignored) if (fields.has(key)) reading.ignored(where + key)
-
-  const present = (key: string): Located | undefined => {
-    const field = fields.get(key)
-    return field?.kind === "scalar" && field.value === null ? undefined : field
-  }
-  return {
-    optional: (key, decode) => {
-      const field = present(key)
-      return field === undefined ? undefined : decode(field, reading)
-    },
-    required: (key, decode) => {
-      const field = present(key)
-      if (field !== undefined) return decode(field, reading)
-      reading.problem(fields.get(key)?.at ?? node.at, `\`${where}${key}\` is missing`)
-      return undefined
-    },
-    place: (key) => fields.get(key)?.at ?? node.at
-  }
-}
 
 /** A field that the decoded mapping always has. */
 interface Certain<A> {
@@ -294,32 +239,54 @@ type Decoded<F> = {
 }
 
 export interface Mapping<A> extends Decoder<A> {
-  readonly shape: Shape
+  readonly shape: {
+    /** The known keys, in their documented spelling. */
+    readonly keys: ReadonlyArray<string>
+    /** Keys that are accepted and ignored: files for SLS have them. */
+    readonly ignored: ReadonlyArray<string>
+  }
 }
 
-/** Decodes a mapping with known keys; a field that is a bare decoder is optional. The result has `_` for each `-`. */
+const isEmpty = (node: Located): boolean => node.kind === "scalar" && node.value === null
+
+/**
+ * Decodes a mapping with known keys; a field that is a bare decoder is optional, and null counts as absent. The result has
+ * `_` for each `-`. An unknown key is a problem that names the nearest known one; keys that begin with `x-` are free.
+ */
 export const mapping = <const F extends Readonly<Record<string, Decoder<unknown> | Certain<unknown>>>>(
   where: string,
   fields: F,
   ignored: ReadonlyArray<string> = []
 ): Mapping<Decoded<F>> => {
-  const shape = { where, keys: Object.keys(fields), ignored }
+  const keys = Object.keys(fields)
+  const known = new Map([...keys, ...ignored].map((key) => [normal(key), key]))
   const decode: Decoder<Decoded<F>> = (node, reading) => {
-    const found = fieldsOf(node, reading, shape)
-    if (found === undefined) return undefined
+    if (node.kind !== "map") return noMapping(node, reading, keys)
+    const given = new Map<string, Located>()
+    for (const entry of node.entries) {
+      if (entry.key.startsWith("x-")) continue
+      const key = known.get(normal(entry.key))
+      if (key === undefined)
+        reading.problem(entry.at, misplacedKey(entry.key, reading, keys) ?? unknownKey(entry.key, keys))
+      else if (given.has(key)) reading.problem(entry.at, `the key \`${key}\` is there twice`)
+      else given.set(key, entry.node)
+    }
+    for (const key of ignored) if (given.has(key)) reading.ignored(where + key)
     const values = Object.entries(fields).map(([key, field]) => {
-      const certain = typeof field === "function" ? withDefault(field, undefined) : field
-      const value = certain.isRequired
-        ? found.required(key, certain.decode)
-        : found.optional(key, certain.decode)
-      return { key: normal(key), value: value ?? certain.otherwise, isRequired: certain.isRequired }
+      const { decode, isRequired, otherwise } =
+        typeof field === "function" ? withDefault(field, undefined) : field
+      const found = given.get(key)
+      const isThere = found !== undefined && !isEmpty(found)
+      if (!isThere && isRequired) reading.problem(found?.at ?? node.at, `\`${where}${key}\` is missing`)
+      const value = isThere ? decode(found, reading) : undefined
+      return { key: normal(key), value: value ?? otherwise, isRequired }
     })
     if (values.some(({ isRequired, value }) => isRequired && value === undefined)) return undefined
     const present = values.filter(({ value }) => value !== undefined)
     // fromEntries cannot express in its type which fields are there.
     return Object.fromEntries(present.map(({ key, value }) => [key, value])) as Decoded<F>
   }
-  return Object.assign(decode, { shape })
+  return Object.assign(decode, { shape: { keys, ignored } })
 }
 
 /** Keys of compose files and other panels. */

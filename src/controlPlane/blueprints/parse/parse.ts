@@ -1,5 +1,5 @@
 import { Result } from "effect"
-import { type Decoder, describe, normal, type Reading, type Shape, unknownKey } from "./decode.ts"
+import { type Decoder, describe, type Mapping, normal, type Reading, unknownKey } from "./decode.ts"
 import type { AnyFile } from "./files.ts"
 import { type Located, readSource } from "./located.ts"
 import {
@@ -52,7 +52,7 @@ const composed = {
 }
 
 /** The mappings with known keys of each kind of file by their path, except for entries of lists. */
-const mappings: Readonly<Record<Kind, Readonly<Record<string, { readonly shape: Shape }>>>> = {
+const mappings: Readonly<Record<Kind, Readonly<Record<string, Pick<Mapping<unknown>, "shape">>>>> = {
   blueprint: { "": blueprintFile, "blueprint.": blueprint, ...composed },
   mixin: { "": mixinFile, "mixin.": mixin, ...composed },
   software: {

@@ -3,7 +3,6 @@ import { Data, Effect, FileSystem, Path, Result, Schema } from "effect"
 import { DefinitionId } from "../../../contract/domain/Id.ts"
 import {
   type Decoder,
-  fieldsOf,
   list,
   mapping,
   number,
@@ -11,6 +10,7 @@ import {
   refined,
   required,
   text,
+  withDefault,
   word
 } from "../parse/decode.ts"
 import { readDocument } from "../parse/parse.ts"
@@ -43,12 +43,6 @@ export interface Source {
 }
 
 const STANDARD_TIMEOUT = 60
-
-const sourceShape = {
-  where: "sources.",
-  keys: ["id", "kind", "url", "ref", "path", "destination", "token_env", "token_file", "ca_file", "timeout"],
-  ignored: []
-} as const
 
 /** Decodes text that `read` accepts. */
 const checked = <A>(read: (text: string) => Result.Result<A, string>, what: string) =>
@@ -98,45 +92,62 @@ const variable = text(
 
 const timeout = number(Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 600 })))
 
-interface Placed {
+interface Placed<A> {
+  readonly value: A
+  readonly at: number
+}
+
+const placed =
+  <A>(decode: Decoder<A>): Decoder<Placed<A>> =>
+  (node, reading) => {
+    const value = decode(node, reading)
+    return value === undefined ? undefined : { value, at: node.at }
+  }
+
+const fields = mapping("sources.", {
+  id: required(placed(text(DefinitionId, "an id"))),
+  kind: withDefault(word(["blueprints", "software"]), "blueprints"),
+  url: required(address),
+  ref,
+  path: withDefault(folder, ""),
+  destination: placed(destination),
+  token_env: placed(variable),
+  token_file: placed(file),
+  ca_file: placed(file),
+  timeout: withDefault(timeout, STANDARD_TIMEOUT)
+})
+
+interface PlacedSource {
   readonly source: Source
   readonly idAt: number
   readonly destinationAt: number
 }
 
-const source: Decoder<Placed> = (node, reading) => {
-  const fields = fieldsOf(node, reading, sourceShape)
-  if (fields === undefined) return undefined
-  const id = fields.required("id", text(DefinitionId, "an id"))
-  const url = fields.required("url", address)
-  const into = fields.optional("destination", destination) ?? id
-  const env = fields.optional("token_env", variable)
-  const tokenFile = fields.optional("token_file", file)
+const source: Decoder<PlacedSource> = (node, reading) => {
+  const found = fields(node, reading)
+  if (found === undefined) return undefined
+  const { ca_file, destination, id, token_env, token_file, url: address, ref, ...others } = found
+  if (token_env !== undefined && token_file !== undefined)
+    reading.problem(token_file.at, "`token_env` is there already; a source has one token")
+  const [key, secret] = Object.entries({ token_env, token_file, ca_file }).find(([, one]) => one) ?? []
+  if (address.protocol !== "https" && secret !== undefined)
+    reading.problem(secret.at, `\`${key}\` goes with an https address only`)
   const token: TokenPlace | undefined =
-    env !== undefined ? { env } : tokenFile !== undefined ? { file: tokenFile } : undefined
-  if (env !== undefined && tokenFile !== undefined) {
-    reading.problem(fields.place("token_file"), "`token_env` is there already; a source has one token")
-  }
-  const ca_file = fields.optional("ca_file", file)
-  if (url !== undefined && url.protocol !== "https") {
-    const key = token !== undefined ? (env !== undefined ? "token_env" : "token_file") : "ca_file"
-    if (token !== undefined || ca_file !== undefined) {
-      reading.problem(fields.place(key), `\`${key}\` goes with an https address only`)
-    }
-  }
-  const kind = fields.optional("kind", word(["blueprints", "software"])) ?? "blueprints"
-  const git = { ref: fields.optional("ref", ref), path: fields.optional("path", folder) ?? "" }
-  const seconds = fields.optional("timeout", timeout) ?? STANDARD_TIMEOUT
-  if (id === undefined || url === undefined || into === undefined) return undefined
+    token_env !== undefined
+      ? { env: token_env.value }
+      : token_file !== undefined
+        ? { file: token_file.value }
+        : undefined
+  const into = { destination: destination?.value ?? id.value, token, ca_file: ca_file?.value }
   return {
-    source: { id, kind, address: url, ...git, destination: into, token, ca_file, timeout: seconds },
-    idAt: fields.place("id"),
-    destinationAt: fields.place("destination")
+    source: { id: id.value, address, ref, ...into, ...others },
+    idAt: id.at,
+    destinationAt: destination?.at ?? node.at
   }
 }
 
 /** Checks that ids are unique and that no source's folder is or contains another's. */
-const checkTogether = (all: ReadonlyArray<Placed>, reading: Reading) => {
+const checkTogether = (all: ReadonlyArray<PlacedSource>, reading: Reading) => {
   all.forEach(({ destinationAt, idAt, source: one }, index) => {
     const before = all.slice(0, index).map((other) => other.source)
     if (before.some(({ id }) => id === one.id)) reading.problem(idAt, `the id \`${one.id}\` is there twice`)

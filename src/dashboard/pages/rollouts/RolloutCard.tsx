@@ -2,7 +2,7 @@ import { request, segment } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Rollout, RolloutState, Selector } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
-import { ago, count, counted, dateTime, duration, labelText } from "../../dom/format.ts"
+import { ago, count, counted, dateTime, duration, labelTexts } from "../../dom/format.ts"
 import { confirm } from "../../parts/Dialog.tsx"
 import { serverLink } from "../../parts/eventList.tsx"
 import { action, copyable, label, status } from "../../parts/parts.tsx"
@@ -123,15 +123,12 @@ const Failures = ({ failed: first, failed_total }: Rollout): View => (
   </details>
 )
 
-export const selectedBy = ({ blueprint_id, ids, labels = [], node_id, status }: Selector): string =>
+export const selectedBy = ({ blueprint_id, ids, labels, node_id, status }: Selector): string =>
   [
     blueprint_id !== undefined && `blueprint ${blueprint_id}`,
     node_id !== undefined && `node ${node_id}`,
     status !== undefined && `status ${status}`,
-    ...(Array.isArray(labels)
-      ? labels
-      : Object.entries(labels).map(([name, value]) => labelText(name, value))
-    ).map((label) => `label ${label}`),
+    ...labelTexts(labels).map((label) => `label ${label}`),
     ids !== undefined && "id"
   ]
     .filter((condition) => condition !== false)

@@ -1,8 +1,8 @@
 import { get, request, segment, useReply } from "../../api/http.ts"
 import { isAdmin } from "../../api/session.ts"
-import type { BackupTarget, Schedule, SchedulePlan, Selector } from "../../api/types.ts"
+import type { BackupTarget, Schedule, SchedulePlan } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { counted, labelText } from "../../dom/format.ts"
+import { counted, labelTexts } from "../../dom/format.ts"
 import { readStep, stepText } from "../../dom/stepText.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { bodyOf, field, linesOf, type Texts, useForm } from "../../parts/form.tsx"
@@ -89,17 +89,11 @@ const settings = [
   field("number", "catch_up", "Seconds for a missed time", "Later, it is not run any more.")
 ]
 
-const labelLines = ({ labels = [] }: Selector): string =>
-  (Array.isArray(labels)
-    ? labels
-    : Object.entries(labels).map(([name, value]) => labelText(name, value))
-  ).join("\n")
-
 const textsOf = (schedule: Schedule): Texts => ({
   ...{ name: schedule.name, cron: schedule.cron, timezone: schedule.timezone },
   server_id: schedule.server_id ?? "",
   blueprint_id: schedule.selector?.blueprint_id ?? "",
-  labels: labelLines(schedule.selector ?? {}),
+  labels: labelTexts(schedule.selector?.labels).join("\n"),
   steps: schedule.steps.map(stepText).join("\n"),
   max_parallel: String(schedule.max_parallel),
   stagger: String(schedule.stagger),
@@ -109,7 +103,7 @@ const textsOf = (schedule: Schedule): Texts => ({
 })
 
 const fresh: Texts = {
-  timezone: Intl.DateTimeFormat().resolvedOptions().timeZone,
+  timezone: viewerZone,
   steps: "warn=10m,1m,10s:say Restart in {{left}}\npower=restart",
   ...{ max_parallel: "5", stagger: "0", only_if: "running", on_failure: "stop", overlap: "skip" },
   ...{ missed: "skip", catch_up: "3600" }

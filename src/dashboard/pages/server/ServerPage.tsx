@@ -4,7 +4,7 @@ import { type Reply, segment, useGet, useTick } from "../../api/http.ts"
 import { isAdmin, whyNot } from "../../api/session.ts"
 import type { Right, Server } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
-import { dateTime, labelText, mebibytes } from "../../dom/format.ts"
+import { dateTime, labelTexts, mebibytes } from "../../dom/format.ts"
 import { AuditList, Crashes, eventList } from "../../parts/eventList.tsx"
 import {
   action,
@@ -123,11 +123,7 @@ const Facts = ({ server }: { readonly server: Server }): View => {
       {server.expires_at !== null &&
         server.expires_at !== undefined &&
         fact("Expires", dateTime(server.expires_at))}
-      {Object.keys(labels).length > 0 &&
-        fact(
-          "Labels",
-          Object.entries(labels).map(([name, value]) => label(labelText(name, value)))
-        )}
+      {Object.keys(labels).length > 0 && fact("Labels", labelTexts(labels).map(label))}
     </dl>
   )
 }
