@@ -50,7 +50,7 @@ const block = (
   target.copy(header, 157, 0, 100)
   header.write("ustar  \0", 257, "latin1")
   let sum = 0
-  for (const byte of header) sum += byte
+  for (let at = 0; at < BLOCK; at++) sum += header[at] ?? 0
   header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1")
   return header
 }
@@ -77,6 +77,14 @@ export const tarHeader = (entry: ArchiveEntry): Buffer => {
     ...long("longName", full),
     block(kind, full, target, { ...entry, size })
   ])
+}
+
+/** Returns the bytes that an entry of a tar archive takes, with its contents. */
+export const tarBytes = ({ kind, name, size, target }: ArchiveEntry): number => {
+  const blocks = (bytes: number) => Math.ceil(bytes / BLOCK) * BLOCK
+  const longer = (length: number) => (length <= 100 ? 0 : BLOCK + blocks(length + 1))
+  const full = kind === "folder" ? name.length + 1 : name.length
+  return BLOCK + longer(target.length) + longer(full) + (kind === "file" ? blocks(size) : 0)
 }
 
 export const TAR_END = Buffer.alloc(2 * BLOCK)

@@ -4,7 +4,7 @@ import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Cause, Effect, Option, type Pull, Scope, Stream } from "effect"
 import type { PackedEntry } from "../../contract/domain/Backup.ts"
 import { nameBytes } from "../../contract/domain/Files.ts"
-import { TAR_END, tarHeader, tarPadding } from "../archives/format.ts"
+import { type ArchiveEntry, TAR_END, tarBytes, tarHeader, tarPadding } from "../archives/format.ts"
 import { type ArchiveError, damaged } from "../archives/member.ts"
 import { entryOf } from "./lines.ts"
 import { between, differs, digestChecked, until } from "./pieces.ts"
@@ -58,21 +58,17 @@ const makeReader = Effect.fnUntraced(function* (open: OpenTar) {
 
 const NONE = Buffer.alloc(0)
 
-const headerOf = ({ mode, mtime, path, size = 0, target = "", type }: PackedEntry) =>
-  tarHeader({
-    name: path === "/" ? Buffer.from(".") : Buffer.from(nameBytes(`.${path}`)),
-    kind: type,
-    mode,
-    mtime,
-    size,
-    target: type === "link" ? Buffer.from(nameBytes(target)) : NONE
-  })
+const memberOf = ({ mode, mtime, path, size = 0, target = "", type }: PackedEntry): ArchiveEntry => ({
+  name: path === "/" ? Buffer.from(".") : Buffer.from(nameBytes(`.${path}`)),
+  kind: type,
+  mode,
+  mtime,
+  size,
+  target: type === "link" ? Buffer.from(nameBytes(target)) : NONE
+})
 
 /** Returns the bytes that an entry has in a tar. */
-export const bytesInTar = (entry: PackedEntry): number => {
-  const { size = 0 } = entry
-  return headerOf(entry).length + size + tarPadding(size).length
-}
+export const bytesInTar = (entry: PackedEntry): number => tarBytes(memberOf(entry))
 
 /** The lines of all files, and the two tars. */
 export interface MergedParts {
@@ -90,24 +86,24 @@ export const mergedTar = ({ baseBytes, from = 0, lines, open }: MergedParts): By
     Effect.gen(function* () {
       const [ofBase, ofOwn] = [yield* makeReader(open), yield* makeReader(open)]
       let position = 0
-      const wanted = (bytes: Bytes, length: number) => {
+      const wanted = (length: number, bytes: () => Bytes): Bytes => {
         const start = position
         position += length
         if (position <= from) return Stream.empty
-        return start >= from ? bytes : between(bytes, from - start, length)
+        return start >= from ? bytes() : between(bytes(), from - start, length)
       }
       const contents = ({ at = 0, path, sha256, size = 0 }: PackedEntry) =>
         digestChecked((at < baseBytes ? ofBase : ofOwn)(at, size), `${path} of the backup`, sha256)
       const entries = Stream.mapEffect(Stream.flattenIterable(lines), entryOf)
       const members = Stream.flatMap(entries, (entry) => {
-        const header = Stream.make(headerOf(entry))
-        const file = Stream.concat(
-          Stream.concat(header, contents(entry)),
-          Stream.make(tarPadding(entry.size ?? 0))
-        )
-        return wanted(entry.type === "file" ? file : header, bytesInTar(entry))
+        const member = memberOf(entry)
+        return wanted(tarBytes(member), () => {
+          const header = Stream.make(tarHeader(member))
+          if (entry.type !== "file") return header
+          return Stream.concat(Stream.concat(header, contents(entry)), Stream.make(tarPadding(member.size)))
+        })
       })
-      const end = Stream.suspend(() => wanted(Stream.make(TAR_END), TAR_END.length))
+      const end = Stream.suspend(() => wanted(TAR_END.length, () => Stream.make(TAR_END)))
       return Stream.concat(members, end)
     })
   )

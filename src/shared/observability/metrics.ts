@@ -108,7 +108,7 @@ export const backupAge = gauge(
 )
 export const backupBytes = gauge(
   "muster_backup_stored_bytes",
-  "Bytes that the good backups of the servers of a blueprint take, in total.",
+  "Bytes that the good backups of the servers of a blueprint take, in total, without the bases that their targets store once.",
   blueprint
 )
 

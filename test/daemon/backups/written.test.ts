@@ -176,6 +176,9 @@ for (const [name, place] of Object.entries(places)) {
           change(folder)
           // The base and the server have files by turns, and one is longer than a frame and a block.
           put(folder, "aaa.txt", "first")
+          const long = `${"n".repeat(120)}/${"m".repeat(200)}`
+          mkdirSync(join(folder, long), { recursive: true })
+          symlinkSync(long, join(folder, long, "link"))
           writeFileSync(join(folder, "noise.bin"), randomBytes(3 * MIB + 1))
           writeFileSync(join(folder, "zeros"), Buffer.alloc(MIB))
           const { backup_id, figures } = yield* written(scene)
