@@ -23,6 +23,9 @@ const onPostgres = [
   "test/e2e/lifecycle/states.test.ts"
 ]
 
+/** Most of these tests wait, for processes that are killed and for what notices it. They run without those of `tests`. */
+const waiting = { maxWorkers: 5, sequence: { groupOrder: 1 } }
+
 export default defineConfig({
   plugins: [
     {
@@ -49,8 +52,8 @@ export default defineConfig({
         // Files of a worker share the modules: loading them anew takes a fifth of the time.
         test: { name: "tests", include: ["test/**/*.test.ts"], exclude: [faults, quiet], isolate: false }
       },
-      { extends: true, test: { name: "faults", include: [faults], exclude: [browser] } },
-      { extends: true, test: { name: "browser", include: [browser], sequence: { groupOrder: 1 } } },
+      { extends: true, test: { name: "faults", include: [faults], exclude: [browser], ...waiting } },
+      { extends: true, test: { name: "browser", include: [browser], sequence: { groupOrder: 2 } } },
       { extends: true, test: { name: "quiet", include: [quiet] } },
       {
         extends: true,
@@ -59,6 +62,7 @@ export default defineConfig({
           name: "postgres",
           include: onPostgres,
           isolate: false,
+          ...waiting,
           env: { MUSTER_TEST_DATABASE: "postgres" }
         }
       }

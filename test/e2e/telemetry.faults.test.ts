@@ -158,7 +158,7 @@ describe("docs/metrics.md: OpenTelemetry", () => {
       )
       const began = Date.now()
       yield* expectStatus(api, 200, "GET", "/api/servers")
-      assert.isBelow(Date.now() - began, 1000)
+      assert.isBelow(Date.now() - began, 5_000)
       yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
       const ended = Date.now()
       yield* api.kill("SIGTERM")

@@ -173,7 +173,7 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
           assert.match(yield* refused(2, "operations", "cancel", operation), /^operation is done: /)
           assert.match(yield* refused(3, "operations", "show", "none"), /^operation not found: none/)
         }).pipe(Effect.scoped),
-      180_000
+      480_000
     )
 
     it.effect("files are packed into an archive of the server", () =>
