@@ -134,7 +134,6 @@ export const withFinalHeaders = (
   const headers: Record<string, string> = {
     ...ofRoute,
     ...ofCaller,
-    "x-request-id": id,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer"
   }
@@ -146,6 +145,8 @@ export const withFinalHeaders = (
   if (status === 401) headers["www-authenticate"] = "Bearer"
   if (status === 503 && response.headers["retry-after"] === undefined) headers["retry-after"] = "1"
   if (status === 504 || request.headers.upgrade !== undefined) headers.connection = "close"
-  const final = HttpServerResponse.setHeaders(response, headers)
+  // One copy: the names are lower-case, and the new response has headers of its own.
+  const final = HttpServerResponse.setHeader(response, "x-request-id", id)
+  Object.assign(final.headers, headers)
   return isErrorStatus(status) ? HttpServerResponse.setStatus(final, status, reasonPhrases[status]) : final
 }

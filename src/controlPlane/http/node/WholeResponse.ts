@@ -29,7 +29,7 @@ export class WholeResponse<
     // Node.js writes an empty piece after a body whose length it checks.
     this.strictContentLength = false
     this.#held = given
-    setImmediate(leave, this)
+    if (waiting.push(this) === 1) setImmediate(leaveAll)
     return this
   }
 
@@ -49,4 +49,10 @@ export class WholeResponse<
   }
 }
 
-const leave = (response: WholeResponse) => response.leave()
+let waiting: Array<WholeResponse> = []
+
+const leaveAll = () => {
+  const responses = waiting
+  waiting = []
+  for (const response of responses) response.leave()
+}
