@@ -122,6 +122,10 @@ layer(Layer.provideMerge(Far.layer, service(env)), options)("targets of backups"
         const stored = () => readdirSync(folder).filter((name) => !name.startsWith("base-"))
         assert.deepInclude(backup, { target: "nas", state: "done", node_id })
         assert.deepStrictEqual(stored(), [backup.id])
+        // Overlays need root, and then the folder has the base, too.
+        const isRoot = process.getuid?.() === 0
+        assert.strictEqual(backup.kind, isRoot ? "written" : "full")
+        assert.lengthOf(readdirSync(folder), isRoot ? 2 : 1)
         // A server of another node gets it through the control plane.
         const other = yield* scene("remote")
         const restored = yield* expectStatus(api, 202, "POST", `/api/servers/${other.id}/restore`, {
