@@ -16,7 +16,7 @@ describe.runIf(chromium !== undefined)(`dashboard: schedules${chromiumNote}`, ()
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
-          const id = yield* running(api, "kept", { labels: { team: "ui" } })
+          const id = yield* running(api, "kept", { name: "lobby", labels: { team: "ui" } })
           const opened = yield* openPage(yield* browser, api, "/dashboard")
           const { page } = opened
           yield* step(() => page.locator(`#row-${id}`).waitFor())
@@ -36,6 +36,9 @@ describe.runIf(chromium !== undefined)(`dashboard: schedules${chromiumNote}`, ()
           const times = dialog.getByRole("list", { name: "Next times" }).getByRole("listitem")
           yield* step(() => times.nth(9).waitFor())
           assert.match((yield* step(() => times.first().textContent())) ?? "", /04:00 Asia\/Kathmandu/)
+          yield* step(() => dialog.getByText("1 server today.").waitFor())
+          yield* step(() => dialog.getByLabel("Server", { exact: true }).fill("lobby"))
+          yield* step(() => times.nth(9).waitFor())
           yield* step(() => dialog.getByText("1 server today.").waitFor())
           yield* step(() => dialog.getByLabel("Steps", { exact: true }).fill("dance"))
           yield* step(() => dialog.getByText("This line is no step: dance").first().waitFor())

@@ -52,13 +52,21 @@ export const parsed = (text: string): unknown => {
   }
 }
 
+/** Returns texts as sentences that can follow each other. */
+const sentences = (detail: string, hint: string) => ({
+  detail: hint === "" || /[.!?:]$/.test(detail) ? detail : `${detail}.`,
+  hint: `${hint.charAt(0).toUpperCase()}${hint.slice(1)}`
+})
+
 export const failureOf = (status: number, body: unknown): Failure => {
   const { detail, hint } = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>
   return {
     ok: false,
     code: status,
-    detail: typeof detail === "string" ? withActions(detail) : `The service returned ${status}.`,
-    hint: typeof hint === "string" ? withActions(hint) : ""
+    ...sentences(
+      typeof detail === "string" ? withActions(detail) : `The service returned ${status}.`,
+      typeof hint === "string" ? withActions(hint) : ""
+    )
   }
 }
 

@@ -24,8 +24,9 @@ export const duration = (milliseconds: number): string => {
   const minutes = Math.floor(seconds / 60)
   if (minutes < 60) return `${minutes} min`
   const hours = Math.floor(minutes / 60)
-  if (hours < 24) return `${hours} h ${minutes % 60} min`
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`
+  const rest = (amount: number, unit: string) => (amount === 0 ? "" : ` ${amount} ${unit}`)
+  if (hours < 24) return `${hours} h${rest(minutes % 60, "min")}`
+  return `${Math.floor(hours / 24)} d${rest(hours % 24, "h")}`
 }
 
 /** A short duration with tenths, for steps. */

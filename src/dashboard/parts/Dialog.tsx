@@ -25,7 +25,7 @@ export const closeDialog = (): void => {
 
 export const Dialogs = (): View | null => opened.value
 
-/** A modal dialog; the browser keeps the focus in it, and Escape closes it. */
+/** A modal dialog; the browser keeps the focus in it, and Escape closes it. The first field of a form has the focus at first. */
 export const Dialog = (props: {
   readonly title: string
   readonly class?: string
@@ -36,6 +36,7 @@ export const Dialog = (props: {
   useEffect(() => {
     const before = document.activeElement
     ref.current?.showModal()
+    ref.current?.querySelector<HTMLElement>(".field :is(input, select, textarea)")?.focus()
     return () => {
       if (before instanceof HTMLElement && before.isConnected) before.focus()
     }

@@ -211,21 +211,27 @@ const quiesce = field(
   "A server that is offline needs none of this.",
   {
     choices: [
-      ["auto", "Save and hold still, if the software can"],
-      ["stop", "Stop the server, and start it again"],
-      ["pause", "Freeze the server: players wait, or lose their connection"],
-      ["none", "Run on: files may change while they are read"]
+      ["auto", "Save and hold still, if possible"],
+      ["stop", "Stop it, and start it again"],
+      ["pause", "Freeze it: players may drop out"],
+      ["none", "Run on: files may change"]
     ]
   }
 )
 
-const kind = field("choice", "kind", "Files", "What is stored of the server.", {
-  choices: [
-    ["", "What the server has written, if its node shares bases between servers; else all files"],
-    ["written", "What the server has written over its base, which the target stores once"],
-    ["full", "All files"]
-  ]
-})
+const kind = field(
+  "choice",
+  "kind",
+  "Files",
+  "Written files leave out the base that servers share, such as the software.",
+  {
+    choices: [
+      ["", "Written files, if it has a base"],
+      ["written", "Written files"],
+      ["full", "All files"]
+    ]
+  }
+)
 
 const CreateDialog = (props: { readonly server: Server; readonly onChanged: () => void }): View => {
   const { onChanged, server } = props

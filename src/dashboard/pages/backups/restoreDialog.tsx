@@ -176,13 +176,14 @@ const RestoreDialog = (props: {
     { settle: 400, isOther: true }
   )
   const restored = isPart ? "the chosen files and folders" : "the files"
+  const undo = isSafe ? " To undo this, restore the backup that was made just before." : ""
   return (
     <FormDialog<Operation>
       title={`Restore ${name}?`}
       button={isUp ? "Stop and restore" : "Restore"}
       whyNot={whyNoRestore(server)}
       onSubmit={async () => lack ?? restore(server.id, body, isUp)}
-      onDone={(begun) => void followed(begun, `It has ${restored} of the backup ${title}.`, onChanged)}
+      onDone={(begun) => void followed(begun, `It has ${restored} of the backup ${title}.${undo}`, onChanged)}
     >
       <p>
         {`The server gets ${restored} as they were `}
@@ -191,7 +192,7 @@ const RestoreDialog = (props: {
       </p>
       {inputs(isPart ? [what, mode, paths] : [what, mode])}
       {lack === undefined && (
-        <section aria-label="What changes">
+        <section class="restore-plan" aria-label="What changes">
           {drawReply(plan, "Comparing the files", (one) => (
             <Plan plan={one} />
           ))}
@@ -201,7 +202,9 @@ const RestoreDialog = (props: {
       {backup.server_id === server.id &&
         whyNot("change") === undefined &&
         checkField("Also restore its settings of that time", isDefined, () => setDefined(!isDefined))}
-      {checkField("Back up the present files first, for 7 days", isSafe, () => setSafe(!isSafe))}
+      {checkField("Back up the present files first, to undo this within 7 days", isSafe, () =>
+        setSafe(!isSafe)
+      )}
       {checkField("Start the server afterwards", isStarted, () => setStarted(!isStarted))}
       {!isSafe && (
         <p class="problem" role="status">

@@ -216,7 +216,7 @@ export const SchedulesPage = (): View => {
           empty(
             "clock",
             "No schedule yet",
-            "A schedule restarts servers each night, for example, and warns their players before.",
+            "A schedule backs up servers each night, for example, or restarts them after a warning to their players.",
             create()
           )
         ) : (

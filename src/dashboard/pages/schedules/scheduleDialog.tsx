@@ -8,6 +8,7 @@ import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { bodyOf, field, linesOf, type Texts, useForm } from "../../parts/form.tsx"
 import { drawReply } from "../../parts/parts.tsx"
 import { done } from "../../state/notices.ts"
+import { rows } from "../../state/servers.ts"
 
 const styles = { dateStyle: "medium", timeStyle: "short", hour12: false } as const
 
@@ -38,14 +39,24 @@ export const bothTimes = (at: string, zone: string): View => {
 
 const identity = [
   field("text", "name", "Name"),
-  field("text", "cron", "Times", "Minute, hour, day of month, month, day of week: 0 4 * * MON"),
+  field(
+    "text",
+    "cron",
+    "Times",
+    "0 4 * * * is each day at 04:00: minute, hour, day of month, month, day of week."
+  ),
   field("text", "timezone", "Time zone", "A name such as Europe/Berlin.")
 ]
 
 const servers = [
-  field("text", "server_id", "Server", "The id of one server. Empty: those below."),
-  field("text", "blueprint_id", "Blueprint", "Its servers. Empty: of all blueprints."),
-  field("pairs", "labels", "Labels", "Servers with them, one key=value a line.")
+  field(
+    "text",
+    "server_id",
+    "Server",
+    "The name or id of one server. Empty: the servers of a blueprint or with labels."
+  ),
+  field("text", "blueprint_id", "Blueprint", "The id of a blueprint. Empty: all blueprints."),
+  field("pairs", "labels", "Labels", "One key=value a line. Empty: any labels.")
 ]
 
 /** @param targets the ids of the targets that a step may name */
@@ -61,7 +72,7 @@ const stepsWith = (targets: ReadonlyArray<string>) => [
 const settings = [
   field("number", "max_parallel", "Servers at a time", "1 to 50."),
   field("number", "stagger", "Seconds between two servers"),
-  field("choice", "only_if", "Servers", "", {
+  field("choice", "only_if", "State of the servers", "Others are skipped.", {
     choices: [
       ["", "In any state"],
       ["running", "Only those that run"],
@@ -74,19 +85,19 @@ const settings = [
       ["continue", "Continue with the next step"]
     ]
   }),
-  field("choice", "overlap", "While the run before runs", "", {
+  field("choice", "overlap", "If the last run still runs", "", {
     choices: [
-      ["skip", "Skip the time"],
+      ["skip", "Skip this time"],
       ["queue", "Run after it"]
     ]
   }),
-  field("choice", "missed", "After a pause of the service", "", {
+  field("choice", "missed", "If the service was down", "", {
     choices: [
       ["skip", "Skip missed times"],
       ["run", "Run the last missed time once"]
     ]
   }),
-  field("number", "catch_up", "Seconds for a missed time", "Later, it is not run any more.")
+  field("number", "catch_up", "Seconds for a missed time", "A time that is missed by more is skipped.")
 ]
 
 const textsOf = (schedule: Schedule): Texts => ({
@@ -109,10 +120,16 @@ const fresh: Texts = {
   ...{ missed: "skip", catch_up: "3600" }
 }
 
+/** Returns the id of the only server with a name; any other text as it is. */
+const idOf = (text: string): string => {
+  const [first, ...others] = [...rows.values()].filter(({ name }) => name === text)
+  return first === undefined || others.length > 0 || rows.has(text) ? text : first.id
+}
+
 /** Returns the servers of a form; the conditions of a selector that the form does not show stay. */
 const serversOf = (texts: Texts, before: Schedule | undefined) => {
   const { blueprint_id = "", labels = "", server_id = "" } = texts
-  if (server_id.trim() !== "") return { server_id: server_id.trim() }
+  if (server_id.trim() !== "") return { server_id: idOf(server_id.trim()) }
   const { blueprint_id: _, labels: __, ...others } = before?.selector ?? {}
   return {
     selector: {

@@ -89,7 +89,7 @@ export const KeptFor = (): View => {
         ? ""
         : seconds === 0
           ? "Deleted files are removed at once. This cannot be undone."
-          : `The files of a saved server that has run are kept for ${duration(seconds * 1000)}: “Deleted” above the list of servers has it. Other files are removed at once.`}
+          : `The files of a saved server that has run are kept for ${duration(seconds * 1000)}: to get it back, choose “Deleted” above the list of servers. Other files are removed at once.`}
     </p>
   )
 }
