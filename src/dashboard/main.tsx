@@ -104,8 +104,8 @@ const SignIn = (): View => {
         </button>
         <p class="muted small" id="key-help">
           {"The first start of the service writes a key to "}
-          <code>data/admin.key</code>
-          {". Others come from "}
+          <code>admin.key</code>
+          {" in its data folder. Others come from "}
           <code>muster keys create</code>.
         </p>
       </form>

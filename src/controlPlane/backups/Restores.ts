@@ -23,7 +23,9 @@ const SKEW = 60_000
 const partOf = ({ mode = "replace", paths = ["/"] }: RestoreRequest): RestoredPart | undefined =>
   mode === "replace" && paths.includes("/") ? undefined : { mode, paths }
 
-const safetyName = ({ id, name }: BackupRecord) => `before ${name ?? id}`
+/** Names the backup of the present files by what replaces them: a name, or the minute in which it was backed up. */
+const safetyName = ({ created_at, name }: BackupRecord) =>
+  `before ${name ?? `the one of ${created_at.slice(0, 16).replace("T", " ")} UTC`}`
 
 export class Restores extends Context.Service<Restores>()("muster/backups/Restores", {
   make: Effect.gen(function* () {

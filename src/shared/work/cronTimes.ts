@@ -19,7 +19,8 @@ const dayNames = /\b(?:sun|mon|tue|wed|thu|fri|sat)/gi
 /** Returns why a cron has another form than Muster reads, if it does. */
 const refusal = (fields: ReadonlyArray<string>): string | undefined => {
   if (fields.length === 6) return `it has six fields. ${FIVE} Leave the seconds out.`
-  if (fields.length !== 5) return `it has ${fields.length} fields. ${FIVE}`
+  if (fields.length !== 5)
+    return `it has ${fields.length === 1 ? "one field" : `${fields.length} fields`}. ${FIVE}`
   const strange = fields.find((field) => !/^[a-z0-9*,/#-]+$/i.test(field))
   if (strange !== undefined) return `${strange}: expected numbers, names of months and days, and * , - / L #.`
   return /w/i.test(fields[2]?.replaceAll(dayNames, "") ?? "")

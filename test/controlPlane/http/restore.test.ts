@@ -148,7 +148,8 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         assert.strictEqual(operation.state, "done", operation.reason)
         assert.deepStrictEqual(yield* shown, before)
         assert.strictEqual((yield* files.get("/world/level.dat")).text, "old")
-        const safety = (yield* backupsOf(api, server))[0].id
+        const [{ id: safety, name }] = yield* backupsOf(api, server)
+        assert.match(name, /^before the one of 20\d\d-\d\d-\d\d \d\d:\d\d UTC$/)
         assert.strictEqual(
           (yield* restored(api, server, { backup_id: safety, definition: "backup" })).state,
           "done"

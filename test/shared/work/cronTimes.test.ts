@@ -96,7 +96,7 @@ describe("spec 13.3: times", () => {
 
   it("six fields, other dialects and unknown zones are refused, and the reason says what is expected", () => {
     assert.match(why("0 0 4 * * *"), /^it has six fields\. Expected five fields.*Leave the seconds out\.$/)
-    assert.match(why("@daily"), /^it has 1 fields/)
+    assert.match(why("@daily"), /^it has one field\./)
     for (const cron of [
       "0 0 15W * *",
       "0 0 ? * *",

@@ -21,8 +21,18 @@ const fieldsWith = (nodes: ReadonlyArray<NodeDetail>): ReadonlyArray<Field> => [
   field("choice", "node_id", "Node", "The load balancer chooses unless you do.", {
     choices: [["", "Chosen by the load balancer"], ...nodes.map(({ id, name }) => [id, name] as const)]
   }),
-  field("number", "overrides.limits.memory_limit", "Memory, MiB", "Empty: that of the blueprint."),
-  field("number", "overrides.limits.disk_space", "Disk, MB", "Empty: that of the blueprint."),
+  field(
+    "number",
+    "overrides.limits.memory_limit",
+    "Memory, MiB",
+    "Leave it empty for the value of the blueprint."
+  ),
+  field(
+    "number",
+    "overrides.limits.disk_space",
+    "Disk, MB",
+    "Leave it empty for the value of the blueprint."
+  ),
   version,
   save("Keep it when it stops"),
   expiry("Empty: never."),

@@ -32,7 +32,7 @@ const settings = [
   field("number", "canary", "Canary", "Pause after this many servers. Empty: no pause."),
   field("choice", "restart", "Servers that are up", "", { choices: restarts }),
   field("choice", "on_failure", "After a failure", "", { choices: failures }),
-  field("number", "start_timeout", "Start timeout, seconds", "Empty: that of the software.")
+  field("number", "start_timeout", "Start timeout, seconds", "Leave it empty for the value of the software.")
 ]
 
 /** Only of a rollout that restarts servers. */

@@ -13,7 +13,7 @@ import {
   valueOf
 } from "../../parts/form.tsx"
 
-const BLUEPRINT = "Empty: that of the blueprint."
+const BLUEPRINT = "Leave it empty for the value of the blueprint."
 const NO_LIMIT = "0: no limit."
 const HOUR = 3600
 
