@@ -126,7 +126,7 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         yield* change({ limits: { memory_limit: 77 } })
         const before = yield* shown
         yield* files.put("/world/level.dat", "old")
-        const backup_id = yield* backedUp(api, server, { name: "old" })
+        const backup_id = yield* backedUp(api, server, {})
         yield* change({ limits: { memory_limit: 88 }, version: "9.9" })
         yield* files.put("/world/level.dat", "new")
         const path = `/api/servers/${server}/restore`
