@@ -1,4 +1,4 @@
-import { randomBytes } from "node:crypto"
+import { createCipheriv } from "node:crypto"
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
@@ -25,15 +25,16 @@ const files = {
   blueprints: { "kept.yml": blueprintFile("kept", "game") }
 }
 
-const noise = randomBytes(FILE / 2)
+const KEY = Buffer.alloc(16, "world")
+const zeros = Buffer.alloc(FILE / 2)
 
 /** The contents of a file in one of its versions; a half does not compress, as in regions of a world. */
 const contentsOf = (n: number, version: number) => {
-  const bytes = Buffer.alloc(FILE, `minecraft:stone ${n} `)
-  const shift = (n * 4099 + version * 257) % noise.length
-  noise.copy(bytes, 0, shift)
-  noise.copy(bytes, noise.length - shift, 0, shift)
-  bytes.write(`${n}:${version};`)
+  const bytes = Buffer.alloc(FILE, "minecraft:stone minecraft:air ")
+  const iv = Buffer.alloc(16)
+  iv.writeUInt32LE(n)
+  iv.writeUInt32LE(version, 4)
+  createCipheriv("aes-128-ctr", KEY, iv).update(zeros).copy(bytes)
   return bytes
 }
 const folderOf = (n: number) => join("world", `region${Math.floor(n / FOLDER_FILES)}`)
