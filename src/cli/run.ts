@@ -1,9 +1,8 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Cause, ConfigProvider, Console, Effect, Exit, Layer, Runtime, Scheduler } from "effect"
+import { Cause, ConfigProvider, Console, Effect, Exit, Layer, Runtime } from "effect"
 import { takeSecrets } from "../app/secretVariables.ts"
 import { version } from "../app/version.ts"
-import { turnScheduler } from "../shared/work/slices.ts"
 import { explainFailure } from "./shared/failures.ts"
 
 const [word, ...others] = process.argv.slice(2)
@@ -47,6 +46,5 @@ program.pipe(
     NodeServices.layer,
     Layer.succeed(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env: takeSecrets() }))
   ]),
-  Effect.provideService(Scheduler.Scheduler, turnScheduler),
   NodeRuntime.runMain({ disableErrorReporting: true, teardown: endOf })
 )

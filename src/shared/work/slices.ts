@@ -1,5 +1,5 @@
 /** Long work in the thread of the event loop, in slices between which other requests are served. */
-import { Effect, Scheduler, Semaphore } from "effect"
+import { Effect, Semaphore } from "effect"
 
 /** Time of all slices in one turn of the event loop, in milliseconds. */
 const SLICE = 3
@@ -38,37 +38,3 @@ export const inSlices = <A>(work: () => Iterator<void, A>): Effect.Effect<A> =>
     })
     return Effect.onInterrupt(slice, () => Effect.sync(() => steps.return?.()))
   })
-
-/** The fibers that have yielded, in their order. */
-let waiting: Array<{ run: (() => void) | undefined }> = []
-let isScheduled = false
-
-const schedule = () => {
-  if (isScheduled || waiting.length === 0) return
-  isScheduled = true
-  setImmediate(runTurn)
-}
-
-const runTurn = () => {
-  isScheduled = false
-  const tasks = waiting
-  waiting = []
-  const from = performance.now()
-  let at = 0
-  while (at < tasks.length && performance.now() - from < SLICE) tasks[at++]?.run?.()
-  waiting = at === tasks.length ? waiting : [...tasks.slice(at), ...waiting]
-  schedule()
-}
-
-/**
- * Runs fibers for as long as a slice in each turn of the event loop, in place of all that wait: requests that arrive
- * meanwhile come between. A read beside creations waits two thirds as long.
- */
-export const turnScheduler = new Scheduler.MixedScheduler("async", (run) => {
-  const task: (typeof waiting)[number] = { run }
-  waiting.push(task)
-  schedule()
-  return () => {
-    task.run = undefined
-  }
-})

@@ -1,6 +1,6 @@
 import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
-import { Effect, Fiber, Scheduler } from "effect"
-import { inSlices, pause, turnScheduler } from "../../../src/shared/work/slices.ts"
+import { Effect, Fiber } from "effect"
+import { inSlices, pause } from "../../../src/shared/work/slices.ts"
 
 /** Looks at the clock in a slice: each takes 1 ms. */
 const MOST = 5
@@ -59,28 +59,6 @@ describe("spec 1.9: one request never holds the event loop", () => {
       const half = order.slice(0, 150)
       for (const name of ["one", "other", "effectful"]) assert.include(half, name)
     })
-  )
-
-  it.live("fibers that wait share the time of a turn, in their order", () =>
-    Effect.gen(function* () {
-      const { counts, step } = turns()
-      const order: Array<number> = []
-      const numbers = Array.from({ length: 100 }, (_, n) => n)
-      yield* Effect.forEach(
-        numbers,
-        (n) =>
-          Effect.andThen(
-            Effect.yieldNow,
-            Effect.sync(() => {
-              step()
-              order.push(n)
-            })
-          ),
-        { concurrency: "unbounded" }
-      )
-      assert.deepStrictEqual(order, numbers)
-      assert.isAtLeast(counts.length, numbers.length / MOST)
-    }).pipe(Effect.provideService(Scheduler.Scheduler, turnScheduler))
   )
 
   it("work that fits into a slice completes at once", () => {
