@@ -7,7 +7,7 @@ import { root, textOf } from "../support/docs.ts"
 const budgets: Record<string, number> = {
   src: 71,
   "src/app": 2171,
-  "src/cli": 9859,
+  "src/cli": 9857,
   "src/client": 1963,
   "src/contract": 10012,
   "src/controlPlane/audit": 219,
@@ -43,7 +43,7 @@ const budgets: Record<string, number> = {
   "src/daemon/state": 477,
   "src/daemon/uplink": 779,
   "src/dashboard": 11371,
-  "src/shared": 2285
+  "src/shared": 2251
 }
 
 /** Short files with one importer in their folder that are things of their own: commands, groups of routes, layers. */
