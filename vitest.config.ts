@@ -23,7 +23,7 @@ const onPostgres = [
   "test/e2e/lifecycle/states.test.ts"
 ]
 
-/** Most of these tests wait, for processes that are killed and for what notices it. They run without those of `tests`. */
+/** Most of these tests wait: for the end of a process, and for what notices it. They run after those of `tests`. */
 const waiting = { maxWorkers: 5, sequence: { groupOrder: 1 } }
 
 export default defineConfig({

@@ -12,7 +12,7 @@ const root = resolve(import.meta.dirname, "../..")
 
 export const environment = Effect.map(Muster, ({ key, url }) => ({ MUSTER_URL: url, MUSTER_API_KEY: key }))
 
-/** Whether a command writes bytes to standard output, as which only a process of its own has one. */
+/** Whether a command writes bytes to standard output. It needs a process of its own. */
 const writesBytes = ([, second, ...others]: ReadonlyArray<string>) => second === "cat" || others.includes("-")
 
 /**

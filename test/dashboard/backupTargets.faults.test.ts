@@ -3,6 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { idOfBase } from "../../src/daemon/backups/target.ts"
 import { chromium, chromiumNote } from "../support/browser.ts"
 import { Muster } from "../support/Muster.ts"
 import { expectStatus, installed } from "../support/servers.ts"
@@ -110,7 +111,7 @@ describe.runIf(chromium !== undefined)(`dashboard: targets of backups${chromiumN
           yield* step(() => page.getByRole("row").getByText("done", { exact: true }).waitFor())
           const stored = readdirSync(folder)
           assert.lengthOf(
-            stored.filter((name) => !name.startsWith("base-")),
+            stored.filter((name) => idOfBase(name) === undefined),
             1,
             stored.join()
           )

@@ -4,11 +4,11 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Schedule } from "effect"
 import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
-import { eventually, until } from "../support/eventually.ts"
+import { until } from "../support/eventually.ts"
 import { alone, connectedNode, type NodeProcess } from "../support/nodes.ts"
 import { residentBytes } from "../support/processes.ts"
 import { type Service, startService } from "../support/Service.ts"
-import { becomes, create, expectStatus, powered, running } from "../support/servers.ts"
+import { becomes, create, expectStatus, operationEnd, powered, running } from "../support/servers.ts"
 
 const FILE = 256 * 1024
 const FOLDER_FILES = 500
@@ -71,11 +71,7 @@ const wrongIn = (folder: string, versions: Uint32Array) => {
 const consoleOf = (folder: string) => readFileSync(join(folder, "..", "console.log"), "utf8").split("\n")
 
 const ended = Effect.fnUntraced(function* (api: Service, operation: string) {
-  const end = yield* eventually(
-    Effect.map(expectStatus(api, 200, "GET", `/api/operations/${operation}`), ({ json }) => json),
-    ({ state }) => state !== "queued" && state !== "running",
-    "1800 seconds"
-  )
+  const end = yield* operationEnd(api, operation, "1800 seconds")
   assert.strictEqual(end.state, "done", end.reason)
 })
 
@@ -86,6 +82,7 @@ const mostMemory = Effect.fnUntraced(function* <A, E, R>(
 ) {
   const { pid = 0 } = process.process
   const before = residentBytes(pid)
+  assert.isAbove(before, 0)
   let most = 0
   const look = Effect.sync(() => {
     most = Math.max(most, residentBytes(pid) - before)

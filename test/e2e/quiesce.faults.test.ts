@@ -3,11 +3,11 @@ import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
-import { eventually, until } from "../support/eventually.ts"
+import { until } from "../support/eventually.ts"
 import { killableOf } from "../support/killable.ts"
 import { alone, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { type Service, startService } from "../support/Service.ts"
-import { becomes, commands, expectStatus, running } from "../support/servers.ts"
+import { becomes, commands, expectStatus, operationEnd, running } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 const quiesce = { before: ["save-off", "save-all flush"], until: "got save-all", after: ["save-on"] }
@@ -41,11 +41,7 @@ const begin = (api: Api, server: string, mode: string) =>
   )
 
 const ended = Effect.fnUntraced(function* (api: Api, operation: string) {
-  const end = yield* eventually(
-    Effect.map(expectStatus(api, 200, "GET", `/api/operations/${operation}`), ({ json }) => json),
-    ({ state }) => state !== "queued" && state !== "running",
-    "120 seconds"
-  )
+  const end = yield* operationEnd(api, operation, "120 seconds")
   assert.strictEqual(end.state, "done", end.reason)
   const [backup] = (yield* expectStatus(api, 200, "GET", "/api/backups")).json
   return backup

@@ -4,6 +4,7 @@ import { join } from "node:path"
 import { zstdDecompressSync } from "node:zlib"
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber } from "effect"
+import { idOfBase } from "../../src/daemon/backups/target.ts"
 import { blueprintFile, consoleServer, definitions, softwareFile } from "../support/definitions.ts"
 import { eventually } from "../support/eventually.ts"
 import { type Fault, restartable } from "../support/faults/index.ts"
@@ -83,7 +84,8 @@ const namesIn = (...path: ReadonlyArray<string>) => {
 }
 
 /** The backups that a node stores, without their bases. */
-const backupsIn = (folder: string) => namesIn(folder, "backups").filter((name) => !name.startsWith("base-"))
+const backupsIn = (folder: string) =>
+  namesIn(folder, "backups").filter((name) => idOfBase(name) === undefined)
 
 describe("spec 3.19, 12: no backup that cannot be restored, no server that is half there", () => {
   it.live(

@@ -24,6 +24,14 @@ export const expectStatus = Effect.fnUntraced(function* (
   return answer
 })
 
+/** Waits until an operation has ended, and returns it. */
+export const operationEnd = (api: Api, id: string, within: `${number} seconds`) =>
+  eventually(
+    Effect.map(expectStatus(api, 200, "GET", `/api/operations/${id}`), ({ json }) => json),
+    ({ state }) => state !== "queued" && state !== "running",
+    within
+  )
+
 /** Creates a server and returns its id. */
 export const create = (
   api: Api,

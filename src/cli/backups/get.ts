@@ -32,10 +32,9 @@ const orDamaged =
   ({ id }: Backup) =>
   (error: CommandError) =>
     error.status === "unreachable"
-      ? new CommandError({
-          status: error.status,
-          message: `${error.message}. If the service runs, \`muster backups verify ${id}\` names a damaged part`
-        })
+      ? CommandError.unreachable(
+          `${error.message}. If the service runs, \`muster backups verify ${id}\` names a damaged part`
+        )
       : error
 
 /** Passes on bytes of a backup. @error CommandError their digest is not the one of the backup (failed) */
@@ -44,8 +43,7 @@ const checked = <E, R>(backup: Backup, bytes: Stream.Stream<Uint8Array, E, R>) =
     const hash = createHash("sha256")
     const end = Effect.suspend(() => {
       const digest = hash.digest("hex")
-      // The archive of the kind `written` is made with its base while it is sent: its digest is not known.
-      return digest === backup.sha256 || backup.kind === "written" ? Effect.void : otherBytes(backup, digest)
+      return digest === backup.sha256 ? Effect.void : otherBytes(backup, digest)
     })
     return Stream.concat(
       Stream.tap(bytes, (chunk) => Effect.sync(() => void hash.update(chunk))),
@@ -97,14 +95,16 @@ export const get = command("get", {
       read: (muster, options) =>
         muster.downloadBackup(backup.id, { ...options, ...(path === undefined ? {} : { path }) })
     }
+    // The archive of the kind `written` is made with its base while it is sent: its digest is not known.
     const isMade = path === undefined && backup.kind === "written"
+    const isChecked = path === undefined && !isMade
     const size = isMade ? backup.size_bytes : backup.stored_bytes
     if (local === "-") {
       const bytes = Stream.mapError(
         askStream((muster) => source.read(muster, {})),
         orDamaged(backup)
       )
-      return yield* Stream.run(path === undefined ? checked(backup, bytes) : bytes, toStandardOutput)
+      return yield* Stream.run(isChecked ? checked(backup, bytes) : bytes, toStandardOutput)
     }
     const { folder, name } = yield* localTarget(
       local,
@@ -119,7 +119,7 @@ export const get = command("get", {
         const noted = yield* noteOf("get", place, target, progress.say)
         const note = path === undefined && (size ?? 0) < LARGE ? undefined : noted
         const file = within(folder, partName(name, noted.key))
-        const check = path === undefined && !isMade ? { check: checkFile(backup) } : {}
+        const check = isChecked ? { check: checkFile(backup) } : {}
         yield* getFile(source, target, { file, mode: 0o600, note, ...check }, progress).pipe(
           Effect.catchTag("CommandError", (error) => Effect.fail(orDamaged(backup)(error)))
         )

@@ -98,8 +98,8 @@ export interface NodeBackups {
   remove(backup_id: string, target: TargetAccess): Effect.Effect<void, FileError>
   /**
    * Streams the archive of a backup, in the format `tar.zst`, or a range of it. The stream fails before the last byte of a
-   * part that is not as it was written, and of an archive with another SHA-256. One of the kind `written` has all files: it is
-   * compressed as a whole, and its ranges are those of an archive whose blocks are stored as they are.
+   * part that is not as it was written, and of an archive with another SHA-256. One of the kind `written` has all files: as
+   * a whole it is compressed; a range is one of an archive that is not.
    * @error FileRefused 404 the node does not have the backup
    */
   archive(

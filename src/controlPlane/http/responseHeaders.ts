@@ -145,7 +145,7 @@ export const withFinalHeaders = (
   if (status === 401) headers["www-authenticate"] = "Bearer"
   if (status === 503 && response.headers["retry-after"] === undefined) headers["retry-after"] = "1"
   if (status === 504 || request.headers.upgrade !== undefined) headers.connection = "close"
-  // One copy: the names are lower-case, and the new response has headers of its own.
+  // `setHeader` has copied the headers, and the names are lower-case: a second copy would be the same.
   const final = HttpServerResponse.setHeader(response, "x-request-id", id)
   Object.assign(final.headers, headers)
   return isErrorStatus(status) ? HttpServerResponse.setStatus(final, status, reasonPhrases[status]) : final

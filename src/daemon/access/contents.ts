@@ -7,7 +7,7 @@ import { FileRefused, type ReadFile, type WriteFile } from "../../contract/nodeA
 import { freeMemory } from "../../shared/work/freeMemory.ts"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
-import { type IoError, orMissing } from "../disk/fsio.ts"
+import { FLUSH_INTERVAL, type IoError, orMissing } from "../disk/fsio.ts"
 import {
   CREATE,
   chownLike,
@@ -32,8 +32,6 @@ import type { Unfinished } from "./Unfinished.ts"
 const CHUNK = 256 * 1024
 /** Bytes that are written at a time: a call takes as long as the copy of many bytes. */
 const GATHERED = 512 * 1024
-/** Bytes between two writes to the disk, so that the last one does not take long. */
-const FLUSH_INTERVAL = 64 * 1024 * 1024
 
 /** Serialises the replacements of a file. */
 const replacing = makeKeyedLock()

@@ -9,7 +9,16 @@ import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Fiber, Option, type Scope, Stream } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import { reserveSize } from "../../shared/work/diskSpace.ts"
-import { IoError, io, listFolder, lstat, makeClosedFolder, orMissing, toIoError } from "../disk/fsio.ts"
+import {
+  FLUSH_INTERVAL,
+  IoError,
+  io,
+  listFolder,
+  lstat,
+  makeClosedFolder,
+  orMissing,
+  toIoError
+} from "../disk/fsio.ts"
 import { enter, openFileIn, openRoot, type PathRefused, within, writeAll } from "../disk/safePath.ts"
 
 /** An object that is being written. Without `end`, nothing stays once its scope closes. */
@@ -57,8 +66,6 @@ export const manifestKey = (id: string) => `${id}/${MANIFEST}`
 const CHUNK = 256 * 1024
 /** Bytes of a part of a backup on the node. An archive of one part is hashed once, and a range reads its parts whole. */
 const PART_BYTES = 1024 * 1024 * 1024
-/** Bytes between two writes to the disk, which run beside the copy. */
-const FLUSH_INTERVAL = 64 * 1024 * 1024
 /** Bytes between two checks of the disk. */
 const CHECK_INTERVAL = 4 * 1024 * 1024
 const OWN_FOLDER = 0o700

@@ -13,6 +13,9 @@ import { inScope } from "../../shared/work/inScope.ts"
 import { repeatable } from "../helper/Helper.ts"
 import { below, MOUNT_TABLE, parseMountTable } from "./mountTable.ts"
 
+/** Bytes of a large file between two writes to the disk, so that the last one does not take long. */
+export const FLUSH_INTERVAL = 64 * 1024 * 1024
+
 /** A failed file operation with the system code, and the next step unless the code determines it. */
 export class IoError extends Data.TaggedError("IoError")<{
   readonly code: string

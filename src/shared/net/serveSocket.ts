@@ -5,7 +5,7 @@ import { UpgradeRequired } from "../../contract/domain/errors.ts"
 
 type Write = Effect.Success<Socket.Socket["writer"]>["write"]
 
-/** What a WebSocket does with each message of the peer, and how long it is open. */
+/** What is done with each message of a WebSocket, and what ends it. */
 interface Served<R> {
   readonly onMessage: (message: string | Uint8Array) => Effect.Effect<void>
   readonly until: Effect.Effect<void, Socket.SocketError, R>

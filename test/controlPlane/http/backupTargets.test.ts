@@ -3,6 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { afterAll, assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { idOfBase } from "../../../src/daemon/backups/target.ts"
 import { eventually } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
 import { startService } from "../../support/Service.ts"
@@ -119,7 +120,7 @@ layer(Layer.provideMerge(Far.layer, service(env)), options)("targets of backups"
         assert.strictEqual(json.state, "done", JSON.stringify(json))
         const [backup] = (yield* expectStatus(api, 200, "GET", path)).json
         // The base that the backup lies over stays for others (12.12).
-        const stored = () => readdirSync(folder).filter((name) => !name.startsWith("base-"))
+        const stored = () => readdirSync(folder).filter((name) => idOfBase(name) === undefined)
         assert.deepInclude(backup, { target: "nas", state: "done", node_id })
         assert.deepStrictEqual(stored(), [backup.id])
         // Overlays need root, and then the folder has the base, too.

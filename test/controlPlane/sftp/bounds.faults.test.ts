@@ -83,7 +83,7 @@ layer(sftpService(), options)("bounds of SFTP", (it) => {
           // Nothing is read: the connection itself stops.
           channel.pause()
         })
-        // What is encrypted becomes garbage, of which V8 keeps the same amount for any number of clients.
+        // Encrypted bytes become garbage, and V8 keeps as much of it for any number of clients.
         const { key } = yield* keyed("Operator", { allow: ["browse"] })
         yield* Effect.replicateEffect(greedyOf(key), 5, { concurrency: 4 })
         const before = residentBytes(muster)

@@ -208,7 +208,7 @@ describe("spec 12.5: the dry run of a restore of many files", () => {
 describe("spec 12.5: comparisons that wait for each other", () => {
   it.effect("the wait for a turn is part of the 60 s", () =>
     Effect.gen(function* () {
-      // A server whose files are compared for ever.
+      // The comparison of this server never ends.
       const instance = { accesses: { run: () => Effect.never } } as unknown as Instance
       const compare = makeCompare({} as InstanceFiles["Service"])
       const fibers = yield* Effect.forEach(Array.from({ length: 3 }), () =>

@@ -134,7 +134,7 @@ const gateOf = (socket: Socket, turns: Turns, mostRequests: number) => {
     rest = rest === undefined ? chunk : Buffer.concat([rest, chunk])
     if (waits) hold()
     else handOver()
-    // Bytes of a body, of which the parser has passed on a copy.
+    // The parser has passed on a copy of these bytes of a body.
     if (rest === undefined && newest?.complete === false && upgrading === undefined) freeMemory(chunk)
   }
   const onEnd = () => {
