@@ -14,7 +14,7 @@ import { notOffline, wrongStatus } from "../servers/state/conflicts.ts"
 import { makeNodeCalls } from "../servers/state/nodeCalls.ts"
 import { Backups, makeNewBackup } from "./Backups.ts"
 
-/** Seconds for which the backup of the files that a restore replaces is stored: 7 days. */
+/** Seconds for which no rule deletes the backup of the files that a restore replaces: 7 days (spec 12.5). It then expires. */
 const SAFETY_EXPIRES = 7 * 24 * 3600
 /** Milliseconds by which the clocks of a service and a node may differ. */
 const SKEW = 60_000

@@ -76,6 +76,33 @@ layer(Muster.layer(definitions), options)("rules of backups", (it) => {
       })
     )
 
+    it.effect("spec 12.5: keep deletes no backup that a restore made first; it goes once it expires", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const server = yield* installed(api, "ruled")
+        yield* filesOf(api, server).put("/world/level.dat", "old")
+        const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+        const path = `/api/servers/${server}`
+        const list = Effect.map(expectStatus(api, 200, "GET", `${path}/backups`), ({ json }) => json)
+        const ids = Effect.map(list, (all) => all.map(({ id }: { readonly id: string }) => id))
+        const backUp = expectStatus(api, 202, "POST", `${path}/backups`, { body: {}, headers })
+        yield* backUp
+        const [first] = yield* list
+        yield* expectStatus(api, 202, "POST", `${path}/restore`, {
+          body: { backup_id: first.id },
+          headers
+        })
+        const [safety] = yield* list
+        assert.strictEqual(Math.round((Date.parse(safety.expires_at) - Date.now()) / 86_400_000), 7)
+        for (let made = 0; made < 3; made++) yield* backUp
+        // Two by `keep`.
+        const left = yield* eventually(ids, (now) => now.length === 3)
+        assert.include(left, safety.id)
+        yield* expectStatus(api, 200, "PATCH", `/api/backups/${safety.id}`, { body: { expires_in: 10 } })
+        assert.notInclude(yield* eventually(ids, (now) => now.length === 2), safety.id)
+      })
+    )
+
     it.effect("a target that the blueprint names is used, and must be defined", () =>
       Effect.gen(function* () {
         const api = yield* Muster
