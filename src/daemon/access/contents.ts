@@ -184,7 +184,7 @@ interface Arriving<E> {
   readonly bytes: Stream.Stream<Uint8Array, E>
   /** As of {@link WriteFile}. */
   readonly isOwned?: boolean
-  /** Bytes that are written at a time; default: {@link GATHERED}. */
+  /** Bytes that are written at a time, except for those that arrive at once; default: {@link GATHERED}. */
   readonly gathers?: number
 }
 
@@ -201,9 +201,11 @@ const gathered = Effect.fnUntraced(function* <E, E2>(
     length = 0
     return use(some, all)
   })
-  yield* Stream.runForEach(bytes, (chunk) => {
-    chunks.push(chunk)
-    length += chunk.length
+  yield* Stream.runForEachArray(bytes, (arrived) => {
+    for (const chunk of arrived) {
+      chunks.push(chunk)
+      length += chunk.length
+    }
     return length < gathers ? Effect.void : pass
   })
   if (length > 0) yield* pass

@@ -47,6 +47,9 @@ export const MOST_OF_KEY = 32
 /** Time after the last byte in which an upload can continue, in ms. Lists remove older temporary files, too. */
 const LIFETIME = 24 * 3600 * 1000
 
+/** Pieces that gather while others are written; also those of a request that breaks are written. */
+const GATHERED_PIECES = 8
+
 const WRITE =
   constants.O_RDWR | constants.O_APPEND | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 
@@ -267,7 +270,7 @@ const append = Effect.fnUntraced(function* (
   yield* writeArriving(
     place.path,
     handle,
-    { bytes, gathers: 0, isOwned: true },
+    { bytes: Stream.buffer(bytes, { capacity: GATHERED_PIECES }), gathers: 0, isOwned: true },
     (chunks, count): Effect.Effect<void, Failure> => {
       if (end + count > record.size) return Effect.fail(tooLong(record))
       end += count

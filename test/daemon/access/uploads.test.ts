@@ -268,6 +268,25 @@ for (const [name, place] of Object.entries(places)) {
 
 const plain = { far: false, instanceFiles: "copy" } as const
 
+describe("spec 10.8: a connection that breaks", () => {
+  it.live("leaves all bytes that have arrived, also those that wait for the disk", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf(plain)
+      const { append, begin, find } = uploadsOf(scene)
+      const pieces = Array.from({ length: 50 }, (_, index) => String.fromCharCode(65 + index).repeat(30_000))
+      const sent = pieces.join("")
+      const upload = yield* begin("/fast.txt", sent.length + 3)
+      const arriving = Stream.fromIterable(pieces, { chunkSize: 7 }).pipe(Stream.encodeText)
+      const broken = Stream.concat(arriving, Stream.fail("broken"))
+      const part = { upload_id: upload, owner, offset: 0 }
+      assert.strictEqual(yield* Effect.flip(scene.files.uploads.append(scene.id, part, broken)), "broken")
+      assert.strictEqual((yield* find(upload)).offset, sent.length)
+      yield* append(upload, sent.length, "end")
+      assert.strictEqual(yield* scene.read("/fast.txt"), `${sent}end`)
+    }).pipe(Effect.scoped)
+  )
+})
+
 describe("spec 10.8: uploads and a server that changes its folder", () => {
   it.live(
     "a temporary file that is replaced, linked or removed ends its upload, and nothing else is written",
