@@ -72,4 +72,48 @@ describe("spec 3.19: undeletions of one server at two replicas", () => {
       }).pipe(Effect.scoped),
     180_000
   )
+
+  it.live(
+    "the later one does not stop a server that has got other ports since",
+    () =>
+      Effect.gen(function* () {
+        const { env } = yield* definitions(files)
+        const set = yield* replicaSet(env)
+        const [one, other] = [yield* set.start(), yield* set.start()]
+        const { brain, sentReports } = yield* nodeOf(set, one, "n1", "24560-24561")
+        yield* nodeIs(other, "n1", true)
+        const id = yield* running(one, "kept")
+        const path = `/api/servers/${id}`
+        const { port } = (yield* expectStatus(one, 200, "GET", path)).json.allocations.default
+        yield* expectStatus(one, 200, "DELETE", path)
+        const [asks, late] = [yield* Latch.make(), yield* Latch.make()]
+        // The first call to the node is the one of the later replica, with the old port.
+        brain.step = Effect.suspend(() => {
+          brain.step = Effect.void
+          return Effect.andThen(asks.open, late.await)
+        })
+        const later = yield* Effect.forkScoped(other.request("POST", `${path}/undelete`))
+        yield* asks.await
+        // Another server takes the old port.
+        const taking = [yield* running(one, "kept"), yield* running(one, "kept")]
+        for (const taker of taking) {
+          const { json } = yield* expectStatus(one, 200, "GET", `/api/servers/${taker}`)
+          if (json.allocations.default.port !== port)
+            yield* expectStatus(one, 200, "DELETE", `/api/servers/${taker}?purge=true`)
+        }
+        const { json } = yield* expectStatus(one, 202, "POST", `${path}/undelete`)
+        const to = port === 24560 ? 24561 : 24560
+        assert.deepStrictEqual(json.ports_changed, [{ from: `127.0.0.1:${port}`, to: `127.0.0.1:${to}` }])
+        yield* powered(one, id, "start")
+        yield* becomes(one, id, "running")
+        const reports = sentReports(id)
+        yield* late.open
+        assert.strictEqual((yield* Fiber.join(later)).status, 404)
+        assert.strictEqual(brain.instances.get(id)?.status, "running")
+        assert.strictEqual(brain.instances.get(id)?.spec.allocations.default.port, to)
+        assert.deepStrictEqual(sentReports(id), reports)
+        yield* becomes(other, id, "running")
+      }).pipe(Effect.scoped),
+    180_000
+  )
 })

@@ -91,8 +91,12 @@ export const undelete = command("undelete", {
   *run({ server }) {
     const deleted = yield* serversOf({ deleted: true, q: server, include: "name" })
     const { id } = yield* only("deleted server", server, deleted, ({ name }) => name ?? "")
-    const { allocations } = yield* ask((muster) => muster.servers.undelete({ params: { server: id } }))
+    const { allocations, ports_changed = [] } = yield* ask((muster) =>
+      muster.servers.undelete({ params: { server: id } })
+    )
     yield* Console.log(`${id} is back at ${allocations.default.ip}:${allocations.default.port}, offline`)
+    for (const { from, to } of ports_changed)
+      yield* Console.log(`its port ${from} is taken; it has ${to} in its place`)
   }
 })
 

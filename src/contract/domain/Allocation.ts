@@ -41,6 +41,28 @@ export const namedPorts = (
   )
 }
 
+/** A port of a server, such as `10.0.0.7:25565`, and the one that it has in its place. */
+export const ChangedPort = Schema.Struct({ from: Schema.String, to: Schema.String }).annotate({
+  identifier: "ChangedPort"
+})
+
+const portTexts = ({ default: main, mappings }: Allocations) => {
+  const all = Object.entries(mappings).flatMap(([ip, ports]) => ports.map((port) => portText({ ip, port })))
+  return [...new Set([portText(main), ...all])]
+}
+
+/** Returns the ports that a server does not have any more, each with the one in its place. */
+export const changedPorts = (
+  before: Allocations,
+  after: Allocations
+): ReadonlyArray<typeof ChangedPort.Type> => {
+  const now = portTexts(after)
+  return portTexts(before).flatMap((from, place) => {
+    const to = now[place]
+    return to === undefined || to === from ? [] : [{ from, to }]
+  })
+}
+
 /** Returns the allocations with other ports of an address, by the former ones; each port keeps its place. */
 export const withPorts = (
   { default: main, mappings, ...same }: Allocations,

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Allocations } from "./Allocation.ts"
+import { Allocations, ChangedPort } from "./Allocation.ts"
 import { CrashSummary } from "./CrashRecord.ts"
 import { NodeId, ServerId } from "./Id.ts"
 import { InstallPhase, InstallState } from "./InstallState.ts"
@@ -99,6 +99,11 @@ export const Server = Schema.Struct({
   ),
   purge_at: Schema.optionalKey(
     TimeText.annotate({ description: "Of a deleted server: the time at which its files are removed." })
+  ),
+  ports_changed: Schema.optionalKey(
+    Schema.Array(ChangedPort).annotate({
+      description: "Of an undelete: the ports that other servers have by now, and those in their place."
+    })
   )
 }).annotate({ identifier: "Server" })
 export type Server = typeof Server.Type

@@ -117,8 +117,10 @@ const replacedBy = ({ sequence, spec }: InstanceState, created: ServerSpec) => {
   const { allocations, arrival, last_sequence = 0, restore } = created
   if (arrival !== undefined && spec.arrival !== arrival) return { why: "moved" } as const
   if (restore !== true) return undefined
-  // One that was given back already has this sequence, and may have been started since.
-  return sequence < last_sequence || !isDeepStrictEqual(spec.allocations, allocations) ? "kept" : undefined
+  // One that was given back already has this sequence, and may have been started since. Later undeletes have higher ones.
+  const isEarlier = (spec.last_sequence ?? 0) < last_sequence
+  const isOther = isEarlier && !isDeepStrictEqual(spec.allocations, allocations)
+  return sequence < last_sequence || isOther ? "kept" : undefined
 }
 
 const closeInstance =

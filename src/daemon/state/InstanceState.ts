@@ -114,15 +114,16 @@ export const newInstanceState = (
 /** Returns the state of a deleted server that its node gives back: offline, with the ports of `spec`. */
 export const restoredState = (state: InstanceState, spec: ServerSpec): InstanceState => {
   const { backoff: _, held: __, ports_asked: ___, problem: ____, waiting: _____, ...rest } = released(state)
+  const { allocations, last_sequence = 0 } = spec
   return {
     ...rest,
-    spec: { ...state.spec, allocations: spec.allocations },
+    spec: { ...state.spec, allocations, last_sequence },
     status: state.work === "none" ? "offline" : "installing",
     intent: null,
     run: null,
     start_again: false,
     restarts: [],
-    sequence: Math.max(state.sequence, spec.last_sequence ?? 0),
+    sequence: Math.max(state.sequence, last_sequence),
     // They are about the time before the deletion.
     reports: []
   }

@@ -32,14 +32,15 @@ export const done = (text: string, detail = ""): void => add("done", text, detai
 export const failed = (text: string, { detail, hint }: Pick<Failure, "detail" | "hint">): void =>
   add("failed", text, `${detail} ${hint}`.trim())
 
-/** Says what came of a request; returns whether it succeeded. */
-export const tell = async (
-  reply: Promise<Reply<unknown>>,
+/** Says what came of a request; returns whether it succeeded. @param detailOf what else to say of its answer */
+export const tell = async <A>(
+  reply: Promise<Reply<A>>,
   fine: string,
-  refused: string
+  refused: string,
+  detailOf: (body: A) => string = () => ""
 ): Promise<boolean> => {
   const came = await reply
-  if (came.ok) done(fine)
+  if (came.ok) done(fine, detailOf(came.body))
   else failed(refused, came)
   return came.ok
 }

@@ -55,6 +55,7 @@ layer(Layer.provideMerge(Far.layer, service()), options)("undelete", (it) => {
           assert.strictEqual(Date.parse(kept.purge_at) - Date.parse(kept.deleted_at), 7 * 86_400_000)
           const summary = yield* undeleted(api, id)
           assert.deepInclude(summary, { id, status: "offline", allocations: before.allocations })
+          assert.notProperty(summary, "ports_changed")
           assert.deepStrictEqual(
             { ...(yield* summaryOf(api, id, "name,labels,definition")), created_at: before.created_at },
             before
@@ -240,6 +241,7 @@ layer(twoPorts, options)("undelete, with two ports", (it) => {
           default: { ip: "127.0.0.1", port: 26321 },
           mappings: { "127.0.0.1": [26321] }
         })
+        assert.deepStrictEqual(back.ports_changed, [{ from: "127.0.0.1:26320", to: "127.0.0.1:26321" }])
         yield* powered(api, id, "start")
         yield* becomes(api, id, "running")
       })

@@ -1,5 +1,7 @@
 /** Deleted servers whose files their nodes keep (spec 3.19): listed, given back, or purged before their time. */
+import { isDeepStrictEqual } from "node:util"
 import { Context, Data, Effect, Layer } from "effect"
+import { changedPorts } from "../../../contract/domain/Allocation.ts"
 import { describeAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { NotFound, Unavailable } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
@@ -34,8 +36,16 @@ const ROWS = 200
 const MOST_LISTED = 1_000
 /** Attempts if other replicas take the ports or the capacity first. */
 const ATTEMPTS = 5
-/** Added to the sequence of an undeleted server: reports from before its deletion must not count. */
+/**
+ * Added to the sequence of an undeleted server: reports from before its deletion must not count. Undeletes with other ports
+ * have other sequences, and the node does what the highest one says.
+ */
 const GAP = 1_000
+
+const later = (record: ServerRecord): ServerRecord => ({
+  ...record,
+  last_sequence: record.last_sequence + GAP
+})
 
 /** Deletes the record of a kept server and makes its node remove the files, in one write. */
 export const makePurge = Effect.gen(function* () {
@@ -113,12 +123,16 @@ const makeInsertUndeleted = Effect.gen(function* () {
   const store = yield* Store
   const usageOf = yield* makeQuotaUsage
 
-  return Effect.fnUntraced(function* (record: ServerRecord) {
+  /** @param chosen the row with the ports of the record */
+  return Effect.fnUntraced(function* (record: ServerRecord, chosen: KeptServer) {
     const { blueprint_id, created_by, id, node_id } = record
     const own = (yield* CurrentPrincipal)?.quotas ?? []
     const insert = Effect.gen(function* () {
       // First: of two replicas, one has the row, and the other waits for it.
-      if (!(yield* kept.remove(id))) return yield* NotFound.server(id)
+      const now = yield* kept.take(id)
+      if (now === undefined) return yield* NotFound.server(id)
+      if (now.record.last_sequence !== chosen.record.last_sequence)
+        return yield* new Taken({ reason: "another undelete gives it other ports" })
       const counting = yield* Effect.filter(own, (quota) => quotas.counts(quota, created_by))
       const use = { quotas: counting, record }
       const refusal = (yield* usageOf([use])).refusal(use)
@@ -166,33 +180,43 @@ const makeUndelete = Effect.gen(function* () {
       : failWith(record, error)
 
   /**
-   * Makes the node agree with the database after an attempt that has failed. Another replica may have undeleted the
-   * server, or the outcome of the write is unknown; what cannot be done now, the next registration of the node does.
+   * Makes the node keep the files again after an attempt that has failed, unless another replica undeletes the server.
+   * What cannot be done now, the next registration of the node does. @param before the record from before the attempt
    */
   const settle = Effect.fnUntraced(
-    function* ({ id, node_id }: ServerRecord) {
-      const [live] = yield* store.read(servers.find([id]))
-      if (live !== undefined) return yield* restore(live)
-      if ((yield* store.read(kept.find(id))) === undefined) return
+    function* (chosen: KeptServer, before: ServerRecord) {
+      const { id, node_id } = chosen
+      // From here on, no undelete that has begun ends.
+      const { allocations } = before
+      if (!(yield* store.write(kept.move(chosen, { ...later(chosen.record), allocations })))) return
       const daemon = yield* daemons.of(node_id)
       yield* daemon.remove(id, { kept: true })
+      // One that has begun since may have ended before the removal.
+      const [live] = yield* store.read(servers.find([id]))
+      if (live !== undefined) yield* restore(live)
     },
     (settled) => Effect.ignore(settled)
   )
 
-  const attempt = Effect.fnUntraced(function* ({ record: before }: KeptServer) {
+  const attempt = Effect.fnUntraced(function* (found: KeptServer) {
+    const { record: before } = found
     const { id, node_id } = before
     const { allocations } = yield* balancer.place({
       ...placementOf(before),
       node_id,
       like: before.allocations
     })
-    const placed = { ...before, allocations, last_sequence: before.last_sequence + GAP }
+    const isSame = isDeepStrictEqual(allocations, before.allocations)
+    const chosen = isSame ? found : { ...found, record: { ...later(before), allocations } }
+    const placed = later(chosen.record)
     return yield* Effect.gen(function* () {
+      // Undeletes with other ports, which have begun before, do not end.
+      if (!isSame && !(yield* store.write(kept.move(found, chosen.record))))
+        return { reason: "another undelete works on it", record: placed }
       const view = yield* Effect.catch(restore(placed), (error) => refused(placed, error))
       const record = undeleted(placed, view, yield* nowText)
-      const reason = yield* Effect.onError(insert(record), () => settle(record))
-      if (reason !== undefined) yield* settle(record)
+      const reason = yield* Effect.onError(insert(record, chosen), () => settle(chosen, before))
+      if (reason !== undefined) yield* settle(chosen, before)
       return { reason, record }
     }).pipe(
       Effect.ensuring(
@@ -213,7 +237,11 @@ const makeUndelete = Effect.gen(function* () {
       const made = yield* attempt(found)
       if (made.reason === undefined) {
         yield* Effect.annotateLogs(Effect.logInfo("server undeleted"), { server_id: id, node_id })
-        return summaryOf(made.record, registry.nameOf(node_id), includeOf(["status"]))
+        const ports_changed = changedPorts(record.allocations, made.record.allocations)
+        return {
+          ...summaryOf(made.record, registry.nameOf(node_id), includeOf(["status"])),
+          ...(ports_changed.length === 0 ? {} : { ports_changed })
+        }
       }
       reason = made.reason
       yield* journal.catchUp

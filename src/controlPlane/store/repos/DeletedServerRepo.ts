@@ -76,6 +76,7 @@ export const KeptServer = Schema.Struct({
 export type KeptServer = typeof KeptServer.Type
 
 const encode = writeRow(KeptServer)
+const encodeRecord = writeRow(JsonColumn(ServerRecord))
 const readAll = readRows(KeptServer)
 const readOne = firstRow(KeptServer)
 const readUse = readRows(Schema.Struct({ node_id: NodeId, disk_bytes: IntColumn }))
@@ -134,6 +135,20 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
         Effect.map(readIds(sql`SELECT id FROM kept_servers WHERE node_id = ${node_id}`), (rows) =>
           rows.map(({ id }) => id)
         ),
+      /** Gives a server another record, unless it is not kept any more, or was given one meanwhile; returns whether it was. */
+      move: Effect.fnUntraced(function* (
+        { id, record: before }: KeptServer,
+        record: ServerRecord
+      ): Writing<boolean> {
+        // Locks the row.
+        const now = yield* readOne(sql`UPDATE kept_servers SET id = id WHERE id = ${id} RETURNING *`)
+        if (now?.record.last_sequence !== before.last_sequence) return false
+        return yield* changes(
+          sql`UPDATE kept_servers SET record = ${yield* encodeRecord(record)} WHERE id = ${id} RETURNING id`
+        )
+      }),
+      /** Removes a server and returns it, unless it is not kept any more. */
+      take: (id: ServerId) => readOne(sql`DELETE FROM kept_servers WHERE id = ${id} RETURNING *`),
       /** Returns false if the server is not kept any more. */
       remove: (id: ServerId) => changes(sql`DELETE FROM kept_servers WHERE id = ${id} RETURNING id`)
     }

@@ -11,15 +11,19 @@ import { addressOf, go } from "../../state/router.ts"
 const EVERY = 10_000
 const LIST = "/api/servers?deleted=true&include=name"
 
+const portsText = ({ ports_changed = [] }: Server): string =>
+  ports_changed.map(({ from, to }) => `Its port ${from} is taken: it has ${to} in its place.`).join(" ")
+
 const Row = (server: Server, onChanged: () => void): View => {
   const { blueprint_id, deleted_at = "", id, node_name, purge_at = "" } = server
   const name = server.name || id
   const now = Date.now()
   const undelete = () =>
     tell(
-      request("POST", `/api/servers/${segment(id)}/undelete`),
+      request<Server>("POST", `/api/servers/${segment(id)}/undelete`),
       `Undeleted: ${name}`,
-      `${name} was not undeleted`
+      `${name} was not undeleted`,
+      portsText
     ).then((ok) => (ok ? go(addressOf.server(id)) : onChanged()))
   return (
     <tr key={id}>

@@ -292,7 +292,8 @@ export class FakeDaemon {
     this.sequences.set(spec.id, Math.max(this.sequences.get(spec.id) ?? 0, last_sequence))
     for (let at = this.unsent.length - 1; at >= 0; at--)
       if (this.unsent[at]?.server_id === spec.id) this.unsent.splice(at, 1)
-    const restored = { ...same, spec: { ...instance.spec, allocations }, status: "offline" as const }
+    const given = { ...instance.spec, allocations, last_sequence }
+    const restored = { ...same, spec: given, status: "offline" as const }
     this.instances.set(spec.id, restored)
     this.#define(restored, spec)
   }
@@ -369,8 +370,11 @@ export class FakeDaemon {
         const found = this.instances.get(spec.id)
         const stale = spec.arrival !== undefined && found?.spec.arrival !== spec.arrival
         if (stale) this.#forget(spec.id)
-        const isBefore = (this.sequences.get(spec.id) ?? 0) < (spec.last_sequence ?? 0)
-        const isElsewhere = !isDeepStrictEqual(found?.spec.allocations, spec.allocations)
+        const { last_sequence = 0 } = spec
+        const isBefore = (this.sequences.get(spec.id) ?? 0) < last_sequence
+        const isElsewhere =
+          (found?.spec.last_sequence ?? 0) < last_sequence &&
+          !isDeepStrictEqual(found?.spec.allocations, spec.allocations)
         if (spec.restore === true && (isBefore || isElsewhere)) this.#keep(spec.id)
         const known = this.instances.get(spec.id)
         const kept = this.kept.get(spec.id)
