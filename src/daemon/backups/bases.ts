@@ -37,7 +37,7 @@ export const belowOf = Effect.fnUntraced(function* ({ layout }: Site, kind: Back
   if (kind === undefined) return undefined
   return yield* conflict(
     "/",
-    "the base of the server is gone, so that its own files cannot be told apart",
+    "the base of the server is gone, so that its own files cannot be told apart; the kind full has all files",
     "Make a backup of the kind full, or reinstall the server."
   )
 })

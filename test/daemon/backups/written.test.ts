@@ -8,6 +8,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -130,6 +131,32 @@ for (const [name, place] of Object.entries(places)) {
         assert.deepStrictEqual([figures?.kind, hasBase], isLayer ? ["written", false] : ["full", true])
         assert.lengthOf(basesOf(scene), isLayer ? 1 : 0)
       })
+    )
+
+    it.live(
+      "if the base is gone, a backup without a kind is full, and a written one fails and names full",
+      () =>
+        Effect.gen(function* () {
+          const scene = yield* filesOf(place)
+          put(scene.folder, "own.txt", "own")
+          const generations = join(scene.node.dataDir, "base/.generations")
+          const aside = `${generations}-aside`
+          yield* Effect.acquireRelease(
+            Effect.sync(() => renameSync(generations, aside)),
+            () => Effect.sync(() => renameSync(aside, generations))
+          )
+          const backup_id = newId()
+          const { contents: _, ...task } = createOf(backup_id)
+          const { figures, reason } = yield* worked(scene, task)
+          assert.strictEqual(reason, undefined)
+          assert.strictEqual(figures?.kind, "full")
+          const entries = indexOf(scene, backup_id)
+          assert.isTrue(entries.has("/own.txt") && entries.has("/server.jar"))
+          const asked = yield* worked(scene, { ...createOf(newId()), contents: "written" })
+          assert.strictEqual(asked.state, "failed")
+          assert.match(asked.reason ?? "", /the base of the server is gone.*the kind full/)
+          assert.deepStrictEqual(basesOf(scene), [])
+        }).pipe(Effect.scoped)
     )
 
     it.live("a download has all files, and so have a list and single files", () =>
