@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import {
   Backup,
   BackupEntry,
@@ -17,16 +17,14 @@ import {
   TestBackupTarget,
   TestedBackupTarget
 } from "../domain/BackupTarget.ts"
-import { Conflict, Forbidden, InvalidRequest, NotFound, RangeNotSatisfiable } from "../domain/errors.ts"
-import { Operation } from "../domain/Operation.ts"
+import { Conflict, RangeNotSatisfiable } from "../domain/errors.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
 import { DefinitionChange } from "../domain/ServerDefinition.ts"
-import { bytes, errorsOfNode, ofServer, rangeHeaders, ticket } from "./FilesGroup.ts"
-import { Authorization, ReadableServers, route } from "./middleware.ts"
-import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
+import { del, get, onNode, patch, post } from "./endpoint.ts"
+import { bytes, rangeHeaders, ticket } from "./FilesGroup.ts"
+import { Authorization, ReadableServers } from "./middleware.ts"
+import { begun } from "./OperationsGroup.ts"
 import { filePath, flag, labels, numberBetween, oneOf, text, time } from "./query.ts"
-
-const backup = { backup: Schema.String.annotate({ description: "The id of the backup." }) }
 
 const page = {
   state: oneOf(BackupState.literals, "Only backups in this state."),
@@ -56,191 +54,161 @@ export type RestorePlan = typeof RestorePlan.Type
 /** Backups of servers (spec 12). */
 export class BackupsGroup extends HttpApiGroup.make("backups")
   .add(
-    HttpApiEndpoint.post("create", "/servers/:server/backups", {
-      params: ofServer,
-      headers: waitHeaders,
-      payload: BackupRequest,
-      success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Back up the files of a server", {
+    onNode.post("create", "/servers/:server/backups", "Back up the files of a server", {
+      right: "backups",
+      audited: "backup.create",
+      ...begun,
+      payload: BackupRequest
+    }),
+    post(
+      "createMany",
+      "/backups",
+      "Back up the files of all selected servers; each node makes one backup at a time",
+      {
         right: "backups",
         audited: "backup.create",
-        longestWait: LONGEST_WAIT_SECONDS
-      })
+        longestWait: 60,
+        payload: BulkBackup,
+        success: BulkOutcomes
+      }
     ),
-    HttpApiEndpoint.post("createMany", "/backups", {
-      payload: BulkBackup,
-      success: BulkOutcomes,
-      error: InvalidRequest
-    }).annotateMerge(
-      route("Back up the files of all selected servers; each node makes one backup at a time", {
-        right: "backups",
-        audited: "backup.create",
-        longestWait: 60
-      })
+    onNode.post(
+      "restore",
+      "/servers/:server/restore",
+      "Replace the files of an offline server by those of a backup; dry_run=true: show what would change",
+      {
+        right: "restore",
+        audited: "backup.restore",
+        ...begun,
+        query: { dry_run: flag("`true`: returns what would change, and changes nothing; default `false`.") },
+        payload: RestoreRequest,
+        success: [begun.success, RestorePlan]
+      }
     ),
-    HttpApiEndpoint.post("restore", "/servers/:server/restore", {
-      params: ofServer,
-      headers: waitHeaders,
-      query: { dry_run: flag("`true`: returns what would change, and changes nothing; default `false`.") },
-      payload: RestoreRequest,
-      success: [Operation.pipe(HttpApiSchema.status(202)), RestorePlan],
-      error: [...errorsOfNode, Forbidden, InvalidRequest]
-    }).annotateMerge(
-      route(
-        "Replace the files of an offline server by those of a backup; dry_run=true: show what would change",
-        {
-          right: "restore",
-          audited: "backup.restore",
-          longestWait: LONGEST_WAIT_SECONDS
-        }
-      )
-    ),
-    HttpApiEndpoint.get("listOf", "/servers/:server/backups", {
-      params: ofServer,
+    get("listOf", "/servers/:server/backups", "Backups of a server, newest first", {
+      right: "backups",
       query: page,
-      success: Schema.Array(Backup),
-      error: [NotFound, InvalidRequest]
-    }).annotateMerge(route("Backups of a server, newest first", { right: "backups" })),
-    HttpApiEndpoint.get("list", "/backups", {
+      success: Schema.Array(Backup)
+    }),
+    get("list", "/backups", "Backups that the key may see, newest first", {
+      right: "backups",
       query: {
         server_id: text("Only backups of this server, which may be deleted."),
         blueprint_id: text("Only backups of servers of this blueprint."),
         ...page
       },
-      success: Schema.Array(Backup),
-      error: InvalidRequest
-    }).annotateMerge(route("Backups that the key may see, newest first", { right: "backups" })),
-    HttpApiEndpoint.get("get", "/backups/:backup", {
-      params: backup,
-      success: Backup,
-      error: NotFound
-    }).annotateMerge(route("State and figures of a backup", { right: "backups" })),
-    HttpApiEndpoint.patch("patch", "/backups/:backup", {
-      params: backup,
+      success: Schema.Array(Backup)
+    }),
+    get("get", "/backups/:backup", "State and figures of a backup", { right: "backups", success: Backup }),
+    patch("patch", "/backups/:backup", "Change name, labels, pin and expiry of a backup", {
+      right: "backups",
+      audited: "backup.change",
       payload: BackupPatch,
-      success: Backup,
-      error: NotFound
-    }).annotateMerge(
-      route("Change name, labels, pin and expiry of a backup", { right: "backups", audited: "backup.change" })
-    ),
-    HttpApiEndpoint.delete("remove", "/backups/:backup", {
-      params: backup,
-      success: HttpApiSchema.Empty(204),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Delete a backup; if its node is away, its files are removed later", {
+      success: Backup
+    }),
+    onNode.del(
+      "remove",
+      "/backups/:backup",
+      "Delete a backup; if its node is away, its files are removed later",
+      {
         right: "restore",
-        audited: "backup.delete"
-      })
+        audited: "backup.delete",
+        success: HttpApiSchema.Empty(204)
+      }
     ),
-    HttpApiEndpoint.get("files", "/backups/:backup/files", {
-      params: backup,
+    onNode.get("files", "/backups/:backup/files", "List a folder of a backup, by name", {
+      right: "backups",
+      longestWait: 120,
       query: {
         path: filePath("The folder; default `/`."),
         limit: numberBetween(1, 1000, "At most this many entries; `Link` has the address of the next page."),
         after: text("Only entries after the one with this name.")
       },
-      success: Schema.Array(BackupEntry),
-      error: errorsOfNode
-    }).annotateMerge(route("List a folder of a backup, by name", { right: "backups", longestWait: 120 })),
-    HttpApiEndpoint.get("content", "/backups/:backup/files/content", {
-      params: backup,
-      query: { path: filePath("The file to read."), ticket },
-      headers: rangeHeaders,
-      success: bytes,
-      error: [...errorsOfNode, RangeNotSatisfiable]
-    }).annotateMerge(
-      route("Download a file of a backup; HEAD returns its size and its tag", {
+      success: Schema.Array(BackupEntry)
+    }),
+    onNode.get(
+      "content",
+      "/backups/:backup/files/content",
+      "Download a file of a backup; HEAD returns its size and its tag",
+      {
         right: "backups",
         audited: "backup.read",
         acceptsTicket: true,
-        transfers: true
-      })
+        transfers: true,
+        query: { path: filePath("The file to read."), ticket },
+        headers: rangeHeaders,
+        success: bytes,
+        errors: [RangeNotSatisfiable]
+      }
     ),
-    HttpApiEndpoint.get("archive", "/backups/:backup/archive", {
-      params: backup,
+    onNode.get("archive", "/backups/:backup/archive", "Download a backup as tar.zst", {
+      right: "backups",
+      audited: "backup.read",
+      acceptsTicket: true,
+      transfers: true,
       query: { ticket },
       headers: rangeHeaders,
       success: bytes,
-      error: [...errorsOfNode, RangeNotSatisfiable]
-    }).annotateMerge(
-      route("Download a backup as tar.zst", {
-        right: "backups",
-        audited: "backup.read",
-        acceptsTicket: true,
-        transfers: true
-      })
-    ),
-    HttpApiEndpoint.post("verify", "/backups/:backup/verify", {
-      params: backup,
-      headers: waitHeaders,
-      success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Read every part of a backup, and compare it with its digest", {
+      errors: [RangeNotSatisfiable]
+    }),
+    onNode.post(
+      "verify",
+      "/backups/:backup/verify",
+      "Read every part of a backup, and compare it with its digest",
+      {
         right: "backups",
         audited: "backup.verify",
-        longestWait: LONGEST_WAIT_SECONDS
-      })
+        ...begun
+      }
     ),
-    HttpApiEndpoint.post("drill", "/backups/:backup/drill", {
-      params: backup,
-      headers: waitHeaders,
-      payload: DrillRequest,
-      success: Operation.pipe(HttpApiSchema.status(202)),
-      error: [...errorsOfNode, Forbidden, InvalidRequest]
-    }).annotateMerge(
-      route("Make a server of a backup, wait until it runs, and delete it; also needs the right create", {
+    onNode.post(
+      "drill",
+      "/backups/:backup/drill",
+      "Make a server of a backup, wait until it runs, and delete it; also needs the right create",
+      {
         right: "restore",
         audited: "backup.drill",
-        longestWait: LONGEST_WAIT_SECONDS
-      })
+        ...begun,
+        payload: DrillRequest
+      }
     )
   )
   .middleware(ReadableServers)
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Backups" })) {}
 
-const target = { target: Schema.String.annotate({ description: "The id of the target." }) }
-
 /** Targets of backups (spec 12.6). */
 export class BackupTargetsGroup extends HttpApiGroup.make("backupTargets")
   .add(
-    HttpApiEndpoint.get("list", "/backup-targets", { success: Schema.Array(BackupTargetView) }).annotateMerge(
-      route("List the targets of backups")
-    ),
-    HttpApiEndpoint.post("create", "/backup-targets", {
+    get("list", "/backup-targets", "List the targets of backups", {
+      success: Schema.Array(BackupTargetView)
+    }),
+    post("create", "/backup-targets", "Define a target of backups", {
+      audited: "target.create",
       payload: CreateBackupTarget,
       success: BackupTargetView.pipe(HttpApiSchema.status(201)),
-      error: Conflict
-    }).annotateMerge(route("Define a target of backups", { audited: "target.create" })),
-    HttpApiEndpoint.get("get", "/backup-targets/:target", {
-      params: target,
+      errors: [Conflict]
+    }),
+    get("get", "/backup-targets/:target", "One target of backups, without its secret", {
       success: BackupTargetView,
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("One target of backups, without its secret")),
-    HttpApiEndpoint.patch("patch", "/backup-targets/:target", {
-      params: target,
+      errors: [Conflict]
+    }),
+    patch("patch", "/backup-targets/:target", "Change a target of backups", {
+      audited: "target.patch",
       payload: PatchBackupTarget,
       success: BackupTargetView,
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Change a target of backups", { audited: "target.patch" })),
-    HttpApiEndpoint.delete("remove", "/backup-targets/:target", {
-      params: target,
+      errors: [Conflict]
+    }),
+    del("remove", "/backup-targets/:target", "Delete a target of backups that has none", {
+      audited: "target.delete",
       success: HttpApiSchema.Empty(204),
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Delete a target of backups that has none", { audited: "target.delete" })),
-    HttpApiEndpoint.post("test", "/backup-targets/:target/test", {
-      params: target,
-      payload: TestBackupTarget,
-      success: TestedBackupTarget,
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Have a node write, read and delete an object of the target; the response says what failed", {
-        audited: "target.test"
-      })
+      errors: [Conflict]
+    }),
+    onNode.post(
+      "test",
+      "/backup-targets/:target/test",
+      "Have a node write, read and delete an object of the target; the response says what failed",
+      { audited: "target.test", payload: TestBackupTarget, success: TestedBackupTarget }
     )
   )
   .middleware(Authorization)

@@ -1,10 +1,11 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { CursorExpired, UpgradeRequired } from "../domain/errors.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { describedAs } from "../domain/optionalInput.ts"
 import { ServerEvent, Topic } from "../domain/ServerEvent.ts"
-import { Authorization, route } from "./middleware.ts"
+import { get, post } from "./endpoint.ts"
+import { Authorization } from "./middleware.ts"
 import { many, text } from "./query.ts"
 
 /** Query of the event streams (spec 5); `topics` comma-separated, `server_id` repeatable. */
@@ -52,23 +53,27 @@ export const Ticket = Schema.Struct({ ticket: Schema.String, expires_at: TimeTex
 /** The global event streams (spec 5). */
 export class EventsGroup extends HttpApiGroup.make("events")
   .add(
-    HttpApiEndpoint.get("sse", "/events", {
+    get("sse", "/events", "Events of all servers, over SSE", {
+      right: "read",
+      isStream: true,
       query: EventQuery,
       headers: EventHeaders,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
-      error: CursorExpired
-    }).annotateMerge(route("Events of all servers, over SSE", { right: "read", isStream: true })),
-    HttpApiEndpoint.get("websocket", "/events/ws", {
+      errors: [CursorExpired]
+    }),
+    get("websocket", "/events/ws", "Events of all servers, over WebSocket", {
+      right: "read",
+      isStream: true,
       query: EventQuery,
       headers: EventHeaders,
       success: HttpApiSchema.Empty(101),
-      error: [CursorExpired, UpgradeRequired]
-    }).annotateMerge(route("Events of all servers, over WebSocket", { right: "read", isStream: true })),
-    HttpApiEndpoint.post("ticket", "/events/tickets", {
+      errors: [CursorExpired, UpgradeRequired]
+    }),
+    post("ticket", "/events/tickets", "A ticket for browsers, which cannot set headers", {
+      right: "read",
+      audited: "ticket.create",
       success: Ticket.pipe(HttpApiSchema.status(201))
-    }).annotateMerge(
-      route("A ticket for browsers, which cannot set headers", { right: "read", audited: "ticket.create" })
-    )
+    })
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Events" })) {}

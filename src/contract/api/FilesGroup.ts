@@ -1,13 +1,6 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import {
-  Conflict,
-  NodeFailure,
-  NotFound,
-  PreconditionFailed,
-  RangeNotSatisfiable,
-  Unavailable
-} from "../domain/errors.ts"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { PreconditionFailed, RangeNotSatisfiable } from "../domain/errors.ts"
 import {
   ArchiveFormat,
   FileDifference,
@@ -19,11 +12,11 @@ import {
 } from "../domain/Files.ts"
 import { MOST_CHANGES, MOST_PACKED, Overwrite } from "../domain/FileTask.ts"
 import { ServerId } from "../domain/Id.ts"
-import { Operation } from "../domain/Operation.ts"
 import { optionalInput } from "../domain/optionalInput.ts"
 import { BulkOutcomes, Selector } from "../domain/Selector.ts"
-import { Authorization, ReadableServers, route } from "./middleware.ts"
-import { LONGEST_WAIT_SECONDS, waitHeaders } from "./OperationsGroup.ts"
+import { errorsOfNode, onNode } from "./endpoint.ts"
+import { Authorization, ReadableServers } from "./middleware.ts"
+import { begun, waitHeaders } from "./OperationsGroup.ts"
 import { filePath, filePaths, flag, given, names, numberBetween, oneOf, shortText, text } from "./query.ts"
 
 /** Bytes of a body with the paths of many files. */
@@ -35,8 +28,6 @@ const LONGEST_CONTENT = 1024 * 1024
 /** Bytes of a body with such a text: JSON takes six for some characters. */
 const LARGEST_BODY = 6 * LONGEST_CONTENT + 64 * 1024
 
-export const ofServer = { server: ServerId.annotate({ description: "The id of the server." }) }
-export const errorsOfNode = [NotFound, Conflict, NodeFailure, Unavailable] as const
 export const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 
 export const ticket = text(
@@ -56,7 +47,7 @@ const many = <S extends Schema.Constraint>(one: S) =>
   Schema.Array(one).check(Schema.isMinLength(1), Schema.isMaxLength(MOST_CHANGES))
 
 /** The outcomes, or the operation that makes more changes than a request does (spec 10.3). */
-const changed = [BulkOutcomes, Operation.pipe(HttpApiSchema.status(202))] as const
+const changed = [BulkOutcomes, begun.success] as const
 
 /** The policy of a route that changes up to {@link MOST_CHANGES} files, with two paths each. */
 const changes = (audited: `file.${string}`) =>
@@ -134,196 +125,160 @@ export const WriteToMany = Schema.Struct({
   )
   .annotate({ identifier: "WriteToMany" })
 
+const { get, post, put } = onNode
+
 /** Files of servers (spec 10.3). */
 export class FilesGroup extends HttpApiGroup.make("files")
   .add(
-    HttpApiEndpoint.get("list", "/servers/:server/files", {
-      params: ofServer,
+    get("list", "/servers/:server/files", "List a folder, by name", {
+      right: "browse",
       query: {
         path: filePath("The folder; default `/`."),
         limit: numberBetween(1, 1000, "At most this many entries; `Link` has the address of the next page."),
         after: text("Only entries after the one with this name."),
         include: names(["size"], "`size`: also the bytes of folders, as far as they are counted in time.")
       },
-      success: Schema.Array(FileEntry),
-      error: errorsOfNode
-    }).annotateMerge(route("List a folder, by name", { right: "browse" })),
-    HttpApiEndpoint.get("read", "/servers/:server/files/content", {
-      params: ofServer,
+      success: Schema.Array(FileEntry)
+    }),
+    get("read", "/servers/:server/files/content", "Download a file; HEAD returns its size and its tag", {
+      right: "browse",
+      audited: "file.read",
+      acceptsTicket: true,
+      transfers: true,
       query: { path: filePath("The file to read."), ticket },
       headers: rangeHeaders,
       success: bytes,
-      error: [...errorsOfNode, PreconditionFailed, RangeNotSatisfiable]
-    }).annotateMerge(
-      route("Download a file; HEAD returns its size and its tag", {
-        right: "browse",
-        audited: "file.read",
-        acceptsTicket: true,
-        transfers: true
-      })
-    ),
-    HttpApiEndpoint.put("write", "/servers/:server/files/content", {
-      params: ofServer,
-      query: {
-        path: filePath("The file; missing folders are made."),
-        mode: given(
-          /^(?:0?[0-7]{3})?$/,
-          "permissions such as 0644",
-          "Permissions in octal digits; default: those of the file, or 0644."
-        )
-      },
-      headers: {
-        "if-match": header("412 unless the file has this tag."),
-        "if-none-match": header("`*`: 412 if the file exists."),
-        "content-digest": header("`sha-256=:...:`, in base64; 422 if the contents have another.")
-      },
-      payload: bytes,
-      success: [HttpApiSchema.Empty(201), HttpApiSchema.Empty(204)],
-      error: [...errorsOfNode, PreconditionFailed]
-    }).annotateMerge(
-      route("Write a file of any size; the old one stays until the last byte is on disk", {
+      errors: [PreconditionFailed, RangeNotSatisfiable]
+    }),
+    put(
+      "write",
+      "/servers/:server/files/content",
+      "Write a file of any size; the old one stays until the last byte is on disk",
+      {
         right: "files",
         audited: "file.write",
-        transfers: true
-      })
+        transfers: true,
+        query: {
+          path: filePath("The file; missing folders are made."),
+          mode: given(
+            /^(?:0?[0-7]{3})?$/,
+            "permissions such as 0644",
+            "Permissions in octal digits; default: those of the file, or 0644."
+          )
+        },
+        headers: {
+          "if-match": header("412 unless the file has this tag."),
+          "if-none-match": header("`*`: 412 if the file exists."),
+          "content-digest": header("`sha-256=:...:`, in base64; 422 if the contents have another.")
+        },
+        payload: bytes,
+        success: [HttpApiSchema.Empty(201), HttpApiSchema.Empty(204)],
+        errors: [PreconditionFailed]
+      }
     ),
-    HttpApiEndpoint.get("archive", "/servers/:server/files/archive", {
-      params: ofServer,
+    get("archive", "/servers/:server/files/archive", "Download files and folders as an archive", {
+      right: "browse",
+      audited: "file.read",
+      acceptsTicket: true,
+      transfers: true,
       query: {
         path: filePaths("A file or folder; may be given more than once."),
         format: oneOf(ArchiveFormat.literals, "The format; default `tar.zst`."),
         ticket
       },
-      success: bytes,
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Download files and folders as an archive", {
-        right: "browse",
-        audited: "file.read",
-        acceptsTicket: true,
-        transfers: true
-      })
-    ),
-    HttpApiEndpoint.put("receive", "/servers/:server/files/archive", {
-      params: ofServer,
-      query: {
-        path: filePath("The folder that gets the entries; it is made if it is missing."),
-        format: oneOf(ArchiveFormat.literals, "The format; default: the one that the first bytes show."),
-        overwrite: oneOf(Overwrite.literals, `${whatExists}; default \`fail\`: the archive is refused.`)
-      },
-      headers: waitHeaders,
-      payload: bytes,
-      success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Unpack an archive of any size while it arrives; nothing of it stays if it breaks", {
+      success: bytes
+    }),
+    put(
+      "receive",
+      "/servers/:server/files/archive",
+      "Unpack an archive of any size while it arrives; nothing of it stays if it breaks",
+      {
         right: "files",
         audited: "file.unpack",
         transfers: true,
-        longestWait: LONGEST_WAIT_SECONDS
-      })
+        ...begun,
+        query: {
+          path: filePath("The folder that gets the entries; it is made if it is missing."),
+          format: oneOf(ArchiveFormat.literals, "The format; default: the one that the first bytes show."),
+          overwrite: oneOf(Overwrite.literals, `${whatExists}; default \`fail\`: the archive is refused.`)
+        },
+        payload: bytes
+      }
     ),
-    HttpApiEndpoint.post("unpack", "/servers/:server/files/unpack", {
-      params: ofServer,
-      headers: waitHeaders,
-      payload: UnpackRequest,
-      success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Unpack an archive of the server into a folder", {
-        right: "files",
-        audited: "file.unpack",
-        longestWait: LONGEST_WAIT_SECONDS
-      })
-    ),
-    HttpApiEndpoint.post("folder", "/servers/:server/files/folder", {
-      params: ofServer,
+    post("unpack", "/servers/:server/files/unpack", "Unpack an archive of the server into a folder", {
+      right: "files",
+      audited: "file.unpack",
+      ...begun,
+      payload: UnpackRequest
+    }),
+    post("folder", "/servers/:server/files/folder", "Make a folder, and the missing ones above it", {
+      right: "files",
+      audited: "file.folder",
+      longestWait: 570,
       payload: FolderRequest,
-      success: BulkOutcomes,
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Make a folder, and the missing ones above it", {
-        right: "files",
-        audited: "file.folder",
-        longestWait: 570
-      })
-    ),
-    HttpApiEndpoint.post("move", "/servers/:server/files/move", {
-      params: ofServer,
+      success: BulkOutcomes
+    }),
+    post("move", "/servers/:server/files/move", "Move and rename files and folders", {
+      ...changes("file.move"),
       headers: waitHeaders,
       payload: MoveRequest,
-      success: changed,
-      error: errorsOfNode
-    }).annotateMerge(route("Move and rename files and folders", changes("file.move"))),
-    HttpApiEndpoint.post("copy", "/servers/:server/files/copy", {
-      params: ofServer,
+      success: changed
+    }),
+    post("copy", "/servers/:server/files/copy", "Copy files and folders", {
+      ...changes("file.copy"),
       headers: waitHeaders,
       payload: CopyRequest,
-      success: changed,
-      error: errorsOfNode
-    }).annotateMerge(route("Copy files and folders", changes("file.copy"))),
-    HttpApiEndpoint.post("delete", "/servers/:server/files/delete", {
-      params: ofServer,
+      success: changed
+    }),
+    post("delete", "/servers/:server/files/delete", "Delete files, and folders with all that is in them", {
+      ...changes("file.delete"),
       headers: waitHeaders,
       payload: DeleteRequest,
-      success: changed,
-      error: errorsOfNode
-    }).annotateMerge(route("Delete files, and folders with all that is in them", changes("file.delete"))),
-    HttpApiEndpoint.post("mode", "/servers/:server/files/mode", {
-      params: ofServer,
+      success: changed
+    }),
+    post("mode", "/servers/:server/files/mode", "Set the permissions of files", {
+      ...changes("file.mode"),
       headers: waitHeaders,
       payload: ModeRequest,
-      success: changed,
-      error: errorsOfNode
-    }).annotateMerge(route("Set the permissions of files", changes("file.mode"))),
-    HttpApiEndpoint.post("pack", "/servers/:server/files/pack", {
-      params: ofServer,
-      headers: waitHeaders,
-      payload: PackRequest,
-      success: Operation.pipe(HttpApiSchema.status(202)),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Pack files and folders into an archive of the server", {
-        right: "files",
-        audited: "file.pack",
-        longestWait: LONGEST_WAIT_SECONDS,
-        largeBody: LARGEST_CHANGE
-      })
+      success: changed
+    }),
+    post("pack", "/servers/:server/files/pack", "Pack files and folders into an archive of the server", {
+      right: "files",
+      audited: "file.pack",
+      largeBody: LARGEST_CHANGE,
+      ...begun,
+      payload: PackRequest
+    }),
+    get(
+      "search",
+      "/servers/:server/files/search",
+      "Find files by name and by text; X-Muster-Incomplete: true says that a limit of time, files or bytes ended the search",
+      {
+        right: "browse",
+        audited: "file.read",
+        query: {
+          path: filePath("The folder; default `/`."),
+          name: shortText(1024, "A glob of names: `*` and `?`."),
+          text: shortText(1024, "A literal text in the files."),
+          case: flag("`true`: upper and lower case differ in `text`; default `false`."),
+          limit: numberBetween(1, 1000, "At most this many matches; default 100.")
+        },
+        success: Schema.Array(FileMatch)
+      }
     ),
-    HttpApiEndpoint.get("search", "/servers/:server/files/search", {
-      params: ofServer,
-      query: {
-        path: filePath("The folder; default `/`."),
-        name: shortText(1024, "A glob of names: `*` and `?`."),
-        text: shortText(1024, "A literal text in the files."),
-        case: flag("`true`: upper and lower case differ in `text`; default `false`."),
-        limit: numberBetween(1, 1000, "At most this many matches; default 100.")
-      },
-      success: Schema.Array(FileMatch),
-      error: errorsOfNode
-    }).annotateMerge(
-      route(
-        "Find files by name and by text; X-Muster-Incomplete: true says that a limit of time, files or bytes ended the search",
-        { right: "browse", audited: "file.read" }
-      )
-    ),
-    HttpApiEndpoint.get("diff", "/servers/:server/files/diff", {
-      params: ofServer,
-      success: Schema.Array(FileDifference),
-      error: errorsOfNode
-    }).annotateMerge(route("The paths at which the server differs from its base", { right: "browse" })),
-    HttpApiEndpoint.post("writeToMany", "/files", {
+    get("diff", "/servers/:server/files/diff", "The paths at which the server differs from its base", {
+      right: "browse",
+      success: Schema.Array(FileDifference)
+    }),
+    post("writeToMany", "/files", "Write one file to all selected servers", {
+      right: "files",
+      audited: "file.write",
+      longestWait: 570,
+      largeBody: LARGEST_BODY,
       payload: WriteToMany,
       success: BulkOutcomes,
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Write one file to all selected servers", {
-        right: "files",
-        audited: "file.write",
-        longestWait: 570,
-        largeBody: LARGEST_BODY
-      })
-    )
+      errors: errorsOfNode
+    })
   )
   .middleware(ReadableServers)
   .middleware(Authorization)

@@ -1,7 +1,7 @@
 import { Schema, Struct } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AuditEntry, auditIdPattern } from "../domain/AuditEntry.ts"
-import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
+import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import {
   Key,
@@ -22,7 +22,8 @@ import {
 } from "../domain/Key.ts"
 import { TimeText } from "../domain/nowText.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
-import { Authorization, Policy, route } from "./middleware.ts"
+import { del, endpoints, get, patch, post } from "./endpoint.ts"
+import { Authorization, Policy } from "./middleware.ts"
 import { given, names, numberBetween, text, time } from "./query.ts"
 
 const LONGEST = 100 * 365 * 24 * 60 * 60
@@ -91,32 +92,30 @@ export const OwnKey = Schema.Struct({
   )
 }).annotate({ identifier: "OwnKey" })
 
+const key = Schema.String.annotate({ description: "The id of the key, or its beginning." })
+const ofKey = endpoints({ key }, [NotFound])
+
 /** API keys; only keys of the scope `AppAdmin` manage them, and every key can read itself (spec 6.2). */
 export class KeysGroup extends HttpApiGroup.make("keys")
   .add(
-    HttpApiEndpoint.get("list", "/keys", {
+    get("list", "/keys", "List keys, also revoked ones", {
       query: { include: names(["node"], "`node`: adds the node of each key, and its last heartbeat.") },
       success: Schema.Array(ListedKey)
-    }).annotateMerge(route("List keys, also revoked ones")),
-    HttpApiEndpoint.post("create", "/keys", {
+    }),
+    post("create", "/keys", "Create a key; the response has it, once", {
+      audited: "key.create",
       payload: CreateKey,
-      success: CreatedKey.pipe(HttpApiSchema.status(201)),
-      error: InvalidRequest
-    }).annotateMerge(route("Create a key; the response has it, once", { audited: "key.create" })),
-    HttpApiEndpoint.get("self", "/keys/self", { success: OwnKey }).annotateMerge(
-      route("The key of the request, with its rights", { right: "read" })
-    ),
-    HttpApiEndpoint.delete("revoke", "/keys/:key", {
-      params: { key: Schema.String.annotate({ description: "The id of the key, or its beginning." }) },
-      success: HttpApiSchema.Empty(200),
-      error: NotFound
-    }).annotateMerge(route("Revoke a key, at once and permanently", { audited: "key.revoke" }))
+      success: CreatedKey.pipe(HttpApiSchema.status(201))
+    }),
+    get("self", "/keys/self", "The key of the request, with its rights", { right: "read", success: OwnKey }),
+    ofKey.del("revoke", "/keys/:key", "Revoke a key, at once and permanently", {
+      audited: "key.revoke",
+      success: HttpApiSchema.Empty(200)
+    })
   )
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })
   .annotateMerge(OpenApi.annotations({ title: "Keys" })) {}
-
-const params = { quota: Schema.String.annotate({ description: "The name of the quota." }) }
 
 /** Body of `POST /api/quotas` (spec 6.4). */
 export const CreateQuota = Schema.Struct({ name: QuotaName, ...optionalInputs(quotaLimits) })
@@ -134,30 +133,24 @@ export const PatchQuota = Schema.Struct({
 /** Quotas that keys share; only keys of the scope `AppAdmin` manage them (spec 6.4). */
 export class QuotasGroup extends HttpApiGroup.make("quotas")
   .add(
-    HttpApiEndpoint.get("list", "/quotas", { success: Schema.Array(NamedQuota) }).annotateMerge(
-      route("List quotas with their use")
-    ),
-    HttpApiEndpoint.post("create", "/quotas", {
+    get("list", "/quotas", "List quotas with their use", { success: Schema.Array(NamedQuota) }),
+    post("create", "/quotas", "Create a quota that keys share", {
+      audited: "quota.create",
       payload: CreateQuota,
       success: NamedQuota.pipe(HttpApiSchema.status(201)),
-      error: [Conflict, InvalidRequest]
-    }).annotateMerge(route("Create a quota that keys share", { audited: "quota.create" })),
-    HttpApiEndpoint.get("get", "/quotas/:quota", {
-      params,
-      success: NamedQuota,
-      error: NotFound
-    }).annotateMerge(route("One quota with its use")),
-    HttpApiEndpoint.patch("patch", "/quotas/:quota", {
-      params,
+      errors: [Conflict]
+    }),
+    get("get", "/quotas/:quota", "One quota with its use", { success: NamedQuota }),
+    patch("patch", "/quotas/:quota", "Change limits of a quota; servers that exist stay", {
+      audited: "quota.patch",
       payload: PatchQuota,
-      success: NamedQuota,
-      error: [NotFound, InvalidRequest]
-    }).annotateMerge(route("Change limits of a quota; servers that exist stay", { audited: "quota.patch" })),
-    HttpApiEndpoint.delete("remove", "/quotas/:quota", {
-      params,
+      success: NamedQuota
+    }),
+    del("remove", "/quotas/:quota", "Delete a quota that no valid key has", {
+      audited: "quota.delete",
       success: HttpApiSchema.Empty(200),
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Delete a quota that no valid key has", { audited: "quota.delete" }))
+      errors: [Conflict]
+    })
   )
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })
@@ -166,7 +159,7 @@ export class QuotasGroup extends HttpApiGroup.make("quotas")
 /** The audit log; only keys of the scope `AppAdmin` read it (spec 6.6). */
 export class AuditGroup extends HttpApiGroup.make("audit")
   .add(
-    HttpApiEndpoint.get("list", "/audit", {
+    get("list", "/audit", "Requests that may have changed something, newest first", {
       query: {
         since: time("Only requests since this time (RFC 3339)."),
         until: time("Only requests until this time (RFC 3339)."),
@@ -189,9 +182,8 @@ export class AuditGroup extends HttpApiGroup.make("audit")
           "Only entries that are older than the one with this id."
         )
       },
-      success: Schema.Array(AuditEntry),
-      error: InvalidRequest
-    }).annotateMerge(route("Requests that may have changed something, newest first"))
+      success: Schema.Array(AuditEntry)
+    })
   )
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })

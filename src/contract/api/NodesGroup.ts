@@ -1,16 +1,15 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { DrainPlan, drainOptions, NOTIFY_SECONDS } from "../domain/Drain.ts"
-import { Conflict, NotFound, Unavailable } from "../domain/errors.ts"
+import { Conflict } from "../domain/errors.ts"
 import { NodeId } from "../domain/Id.ts"
 import { Node, NodeDetail, SettingView, SystemInfo } from "../domain/Node.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
+import { del, get, patch } from "./endpoint.ts"
 import { nodeExample, systemExample } from "./examples.ts"
-import { Authorization, Policy, route } from "./middleware.ts"
+import { Authorization, Policy } from "./middleware.ts"
 import { flag, names, trueOrNot } from "./query.ts"
 import { SftpAddress } from "./SftpGroup.ts"
-
-const params = { node: NodeId.annotate({ description: "The id of the node." }) }
 
 export const DrainRequest = Schema.Struct({
   drained: Schema.Boolean,
@@ -39,40 +38,34 @@ export type DrainRequest = typeof DrainRequest.Type
 /** Nodes and the system they run on (spec 2). */
 export class NodesGroup extends HttpApiGroup.make("nodes")
   .add(
-    HttpApiEndpoint.get("list", "/nodes", {
+    get("list", "/nodes", "List nodes; with ids_only=true their ids only", {
+      right: "read",
       query: { ids_only: trueOrNot("`true`: ids only; anything else: whole nodes.") },
       success: Schema.Union([
         Schema.Array(Node).annotate({ examples: [[nodeExample]] }),
         Schema.Array(NodeId)
       ])
-    }).annotateMerge(route("List nodes; with ids_only=true their ids only", { right: "read" })),
-    HttpApiEndpoint.get("get", "/nodes/:node", {
-      params,
-      success: NodeDetail,
-      error: NotFound
-    }).annotateMerge(route("One node with its state and load", { right: "read" })),
-    HttpApiEndpoint.get("system", "/nodes/:node/system", {
-      params,
-      success: SystemInfo.annotate({ examples: [systemExample] }),
-      error: NotFound
-    }).annotateMerge(route("Version of the daemon of a node, and its host", { right: "read" })),
-    HttpApiEndpoint.patch("drained", "/nodes/:node/drained", {
-      params,
+    }),
+    get("get", "/nodes/:node", "One node with its state and load", { right: "read", success: NodeDetail }),
+    get("system", "/nodes/:node/system", "Version of the daemon of a node, and its host", {
+      right: "read",
+      success: SystemInfo.annotate({ examples: [systemExample] })
+    }),
+    patch("drained", "/nodes/:node/drained", "Drain a node, or put it back into placement", {
+      right: "change",
+      audited: "node.drain",
       payload: DrainRequest,
       query: {
         dry_run: flag("`true`: changes nothing; the 200 has what a drain with `move` would do now.")
       },
-      success: [NodeDetail, DrainPlan],
-      error: NotFound
-    }).annotateMerge(
-      route("Drain a node, or put it back into placement", { right: "change", audited: "node.drain" })
-    ),
-    HttpApiEndpoint.delete("remove", "/nodes/:node", {
-      params,
+      success: [NodeDetail, DrainPlan]
+    }),
+    del("remove", "/nodes/:node", "Remove a node that owns no servers", {
+      audited: "node.delete",
       query: { force: flag("`true`: also while the node is connected; default `false`.") },
       success: HttpApiSchema.Empty(200),
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Remove a node that owns no servers", { audited: "node.delete" }))
+      errors: [Conflict]
+    })
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Nodes" })) {}
@@ -88,7 +81,8 @@ const ServiceInfo = Schema.Struct({
 /** Version and host of the service (spec 1.1), its settings and its log. */
 export class SystemGroup extends HttpApiGroup.make("system")
   .add(
-    HttpApiEndpoint.get("info", "/system", {
+    get("info", "/system", "Version of the service and its host", {
+      right: "read",
       query: {
         include: names(
           ["sftp", "keep_deleted"],
@@ -96,14 +90,18 @@ export class SystemGroup extends HttpApiGroup.make("system")
         )
       },
       success: ServiceInfo.annotate({ examples: [systemExample] })
-    }).annotateMerge(route("Version of the service and its host", { right: "read" })),
-    HttpApiEndpoint.get("settings", "/system/settings", {
-      success: Schema.Array(SettingView)
-    }).annotateMerge(
-      route("Settings of this replica and their origins; secrets are null. Only for AppAdmin")
+    }),
+    get(
+      "settings",
+      "/system/settings",
+      "Settings of this replica and their origins; secrets are null. Only for AppAdmin",
+      { success: Schema.Array(SettingView) }
     ),
-    HttpApiEndpoint.get("log", "/system/log", { success: Schema.Array(Schema.String) }).annotateMerge(
-      route("The last 1,000 lines of the log of this replica, oldest first. Only for AppAdmin")
+    get(
+      "log",
+      "/system/log",
+      "The last 1,000 lines of the log of this replica, oldest first. Only for AppAdmin",
+      { success: Schema.Array(Schema.String) }
     )
   )
   .middleware(Authorization)
@@ -116,23 +114,22 @@ const Health = Schema.Struct({ status: Schema.Literal("ok") }).annotate({ identi
 /** Pages and health: no key (spec 1.10). */
 export class PublicPagesGroup extends HttpApiGroup.make("beside", { topLevel: true })
   .add(
-    HttpApiEndpoint.get("banner", "/", { success: Html }).annotateMerge(route("Banner page")),
-    HttpApiEndpoint.get("nodesPage", "/nodes", { success: Html }).annotateMerge(route("Node list page")),
-    HttpApiEndpoint.get("healthz", "/healthz", { success: Health }).annotateMerge(
-      route("The process lives", { answersEarly: true })
-    ),
-    HttpApiEndpoint.get("readyz", "/readyz", { success: Health, error: Unavailable }).annotateMerge(
-      route("The service can serve", { answersEarly: true })
-    )
+    get("banner", "/", "Banner page", { success: Html }),
+    get("nodesPage", "/nodes", "Node list page", { success: Html }),
+    get("healthz", "/healthz", "The process lives", { answersEarly: true, success: Health }),
+    get("readyz", "/readyz", "The service can serve", {
+      answersEarly: true,
+      success: Health
+    })
   )
   .annotateMerge(OpenApi.annotations({ title: "Pages and health" })) {}
 
 /** Prometheus metrics (spec 1.10). */
 export class MetricsGroup extends HttpApiGroup.make("metrics")
   .add(
-    HttpApiEndpoint.get("page", "/metrics", {
+    get("page", "/metrics", "Metrics in the Prometheus text format", {
       success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" }))
-    }).annotateMerge(route("Metrics in the Prometheus text format"))
+    })
   )
   .middleware(Authorization)
   .annotate(Policy, { scopes: ["Metrics", "AppAdmin"], answersEarly: true })

@@ -1,11 +1,10 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict } from "../domain/errors.ts"
 import { Operation, OperationKind, OperationState } from "../domain/Operation.ts"
-import { Authorization, route } from "./middleware.ts"
+import { del, get } from "./endpoint.ts"
+import { Authorization } from "./middleware.ts"
 import { numberBetween, oneOf, text } from "./query.ts"
-
-const params = { operation: Schema.String.annotate({ description: "The id of the operation." }) }
 
 /** The longest time of `Prefer: wait=N`, in seconds. */
 export const LONGEST_WAIT_SECONDS = 60
@@ -19,10 +18,18 @@ export const waitHeaders = {
   )
 }
 
+/** The request and the response of a route that begins an operation. */
+export const begun = {
+  longestWait: LONGEST_WAIT_SECONDS,
+  headers: waitHeaders,
+  success: Operation.pipe(HttpApiSchema.status(202))
+} as const
+
 /** Operations: tasks that may last longer than a request (spec 11). */
 export class OperationsGroup extends HttpApiGroup.make("operations")
   .add(
-    HttpApiEndpoint.get("list", "/operations", {
+    get("list", "/operations", "Operations that the key may see, newest first", {
+      right: "read",
       query: {
         server_id: text("Only operations of this server."),
         kind: oneOf(OperationKind.literals, "Only operations of this kind."),
@@ -30,24 +37,20 @@ export class OperationsGroup extends HttpApiGroup.make("operations")
         limit: numberBetween(1, 100, "At most this many operations; default 20. `Link` has the next page."),
         after: text("Only operations that are older than the one with this id.")
       },
-      success: Schema.Array(Operation),
-      error: InvalidRequest
-    }).annotateMerge(route("Operations that the key may see, newest first", { right: "read" })),
-    HttpApiEndpoint.get("get", "/operations/:operation", {
-      params,
+      success: Schema.Array(Operation)
+    }),
+    get("get", "/operations/:operation", "State and progress of an operation", {
+      right: "read",
+      longestWait: LONGEST_WAIT_SECONDS,
       headers: waitHeaders,
-      success: Operation,
-      error: NotFound
-    }).annotateMerge(
-      route("State and progress of an operation", { right: "read", longestWait: LONGEST_WAIT_SECONDS })
-    ),
-    HttpApiEndpoint.delete("cancel", "/operations/:operation", {
-      params,
+      success: Operation
+    }),
+    del("cancel", "/operations/:operation", "Cancel an operation; nothing unfinished stays", {
+      right: "read",
+      audited: "operation.cancel",
       success: Operation.pipe(HttpApiSchema.status(202)),
-      error: [NotFound, Conflict]
-    }).annotateMerge(
-      route("Cancel an operation; nothing unfinished stays", { right: "read", audited: "operation.cancel" })
-    )
+      errors: [Conflict]
+    })
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Operations" })) {}

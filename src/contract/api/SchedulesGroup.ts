@@ -1,13 +1,11 @@
 import { Schema, Struct } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Conflict, InvalidRequest, NotFound } from "../domain/errors.ts"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict, NotFound } from "../domain/errors.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
 import { Schedule, SchedulePlan, ScheduleRun, scheduleFields } from "../domain/Schedule.ts"
-import { Authorization, route } from "./middleware.ts"
+import { del, get, patch, post } from "./endpoint.ts"
+import { Authorization } from "./middleware.ts"
 import { flag, numberBetween, text } from "./query.ts"
-
-const params = { schedule: Schema.String.annotate({ description: "The id of the schedule." }) }
-const runParams = { run: Schema.String.annotate({ description: "The id of the run." }) }
 
 const described = {
   ...scheduleFields,
@@ -74,80 +72,76 @@ const right = "schedules"
 /** Schedules and their runs (spec 13). */
 export class SchedulesGroup extends HttpApiGroup.make("schedules")
   .add(
-    HttpApiEndpoint.post("create", "/schedules", {
-      query: { dry_run: flag("`true`: returns the plan, and nothing is stored; default `false`.") },
-      payload: CreateSchedule.annotate({
-        examples: [
-          {
-            name: "nightly",
-            selector: { blueprint_id: "survival" },
-            cron: "0 4 * * *",
-            timezone: "Europe/Berlin",
-            steps: [{ warn: { line: "say Restart in {{left}}", at: [600, 60, 10] } }, { power: "restart" }]
-          }
-        ]
-      }),
-      success: [Schedule.pipe(HttpApiSchema.status(201)), SchedulePlan],
-      error: [NotFound, Conflict, InvalidRequest]
-    }).annotateMerge(
-      route("Create a schedule; dry_run=true: show its next times, servers and problems", {
+    post(
+      "create",
+      "/schedules",
+      "Create a schedule; dry_run=true: show its next times, servers and problems",
+      {
         right,
-        audited: "schedule.create"
-      })
+        audited: "schedule.create",
+        query: { dry_run: flag("`true`: returns the plan, and nothing is stored; default `false`.") },
+        payload: CreateSchedule.annotate({
+          examples: [
+            {
+              name: "nightly",
+              selector: { blueprint_id: "survival" },
+              cron: "0 4 * * *",
+              timezone: "Europe/Berlin",
+              steps: [{ warn: { line: "say Restart in {{left}}", at: [600, 60, 10] } }, { power: "restart" }]
+            }
+          ]
+        }),
+        success: [Schedule.pipe(HttpApiSchema.status(201)), SchedulePlan],
+        errors: [NotFound, Conflict]
+      }
     ),
-    HttpApiEndpoint.get("list", "/schedules", {
+    get("list", "/schedules", "Schedules that the key may see, newest first", {
+      right,
       query: {
         server_id: text("Only schedules that match this server today."),
         limit: numberBetween(1, 100, "At most this many schedules; default 20. `Link` has the next page."),
         after: text("Only schedules that are older than the one with this id.")
       },
-      success: Schema.Array(Schedule),
-      error: InvalidRequest
-    }).annotateMerge(route("Schedules that the key may see, newest first", { right })),
-    HttpApiEndpoint.get("get", "/schedules/:schedule", {
-      params,
-      success: Schedule,
-      error: NotFound
-    }).annotateMerge(route("One schedule, with its next time and last run", { right })),
-    HttpApiEndpoint.patch("patch", "/schedules/:schedule", {
-      params,
+      success: Schema.Array(Schedule)
+    }),
+    get("get", "/schedules/:schedule", "One schedule, with its next time and last run", {
+      right,
+      success: Schedule
+    }),
+    patch("patch", "/schedules/:schedule", "Change a schedule, which then has the rights of this key", {
+      right,
+      audited: "schedule.patch",
       payload: PatchSchedule,
       success: Schedule,
-      error: [NotFound, Conflict, InvalidRequest]
-    }).annotateMerge(
-      route("Change a schedule, which then has the rights of this key", { right, audited: "schedule.patch" })
-    ),
-    HttpApiEndpoint.delete("remove", "/schedules/:schedule", {
-      params,
+      errors: [Conflict]
+    }),
+    del("remove", "/schedules/:schedule", "Delete a schedule and its runs", {
+      right,
+      audited: "schedule.delete",
       success: HttpApiSchema.Empty(200),
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Delete a schedule and its runs", { right, audited: "schedule.delete" })),
-    HttpApiEndpoint.post("run", "/schedules/:schedule/run", {
-      params,
+      errors: [Conflict]
+    }),
+    post("run", "/schedules/:schedule/run", "Run a schedule now", {
+      right,
+      audited: "schedule.run",
       success: ScheduleRun.pipe(HttpApiSchema.status(202)),
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Run a schedule now", { right, audited: "schedule.run" })),
-    HttpApiEndpoint.get("runs", "/schedules/:schedule/runs", {
-      params,
+      errors: [Conflict]
+    }),
+    get("runs", "/schedules/:schedule/runs", "The last 100 runs of a schedule, newest first", {
+      right,
       query: {
         limit: numberBetween(1, 20, "At most this many runs; default 20. `Link` has the next page."),
         after: text("Only runs that were due before the one with this id.")
       },
-      success: Schema.Array(ScheduleRun),
-      error: [NotFound, InvalidRequest]
-    }).annotateMerge(route("The last 100 runs of a schedule, newest first", { right })),
-    HttpApiEndpoint.get("getRun", "/runs/:run", {
-      params: runParams,
-      success: ScheduleRun,
-      error: NotFound
-    }).annotateMerge(route("One run, with the step of each server", { right })),
-    HttpApiEndpoint.post("cancelRun", "/runs/:run/cancel", {
-      params: runParams,
+      success: Schema.Array(ScheduleRun)
+    }),
+    get("getRun", "/runs/:run", "One run, with the step of each server", { right, success: ScheduleRun }),
+    post("cancelRun", "/runs/:run/cancel", "Cancel a run; servers that it has stopped are started again", {
+      right,
+      audited: "run.cancel",
       success: ScheduleRun.pipe(HttpApiSchema.status(202)),
-      error: [NotFound, Conflict]
-    }).annotateMerge(
-      route("Cancel a run; servers that it has stopped are started again", { right, audited: "run.cancel" })
-    )
+      errors: [Conflict]
+    })
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Schedules" })) {}

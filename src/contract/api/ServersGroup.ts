@@ -1,16 +1,8 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { type HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ConsoleLine } from "../domain/ConsoleLine.ts"
 import { CrashRecord } from "../domain/CrashRecord.ts"
-import {
-  Conflict,
-  CursorExpired,
-  Forbidden,
-  InvalidRequest,
-  NotFound,
-  Unavailable,
-  UpgradeRequired
-} from "../domain/errors.ts"
+import { Conflict, CursorExpired, NotFound, UpgradeRequired } from "../domain/errors.ts"
 import { NodeId, ServerId } from "../domain/Id.ts"
 import { ExpiresIn, LabelKey, Labels, LabelValue, ServerName } from "../domain/Labels.ts"
 import { NodeFit } from "../domain/Node.ts"
@@ -26,9 +18,9 @@ import { ServerEvent } from "../domain/ServerEvent.ts"
 import { ServerStatus } from "../domain/ServerStatus.ts"
 import { nullOr } from "../domain/units.ts"
 import { EventHeaders, EventQuery } from "./EventsGroup.ts"
+import { endpoints, errorsOfNode, pathParams } from "./endpoint.ts"
 import { serverExample } from "./examples.ts"
-import { errorsOfNode } from "./FilesGroup.ts"
-import { Authorization, ReadableServers, route } from "./middleware.ts"
+import { Authorization, ReadableServers } from "./middleware.ts"
 import {
   flag,
   labels,
@@ -42,9 +34,6 @@ import {
   wholeNumber
 } from "./query.ts"
 
-const params = {
-  server: ServerId.annotate({ description: "The id of the server; a read takes the beginning of it too." })
-}
 const include = names(
   includable,
   `Further fields, comma-separated: ${includable.map((name) => `\`${name}\``).join(", ")}.`
@@ -172,10 +161,18 @@ const IdempotencyKey = Schema.String.check(
   })
 )
 
+const params = {
+  ...pathParams,
+  server: ServerId.annotate({ description: "The id of the server; a read takes the beginning of it too." })
+}
+const { del, get, post } = endpoints(params, [NotFound])
+const onNode = endpoints(params, errorsOfNode)
+
 /** Servers (spec 3). */
 export class ServersGroup extends HttpApiGroup.make("servers")
   .add(
-    HttpApiEndpoint.get("list", "/servers", {
+    get("list", "/servers", "List servers; with ids_only=true their ids only", {
+      right: "read",
       query: {
         ids_only: trueOrNot("`true`: ids only; anything else: whole servers."),
         deleted: flag(
@@ -184,10 +181,12 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         include,
         ...filters
       },
-      success: Schema.Union([Schema.Array(ServerBody), Schema.Array(ServerId)]),
-      error: InvalidRequest
-    }).annotateMerge(route("List servers; with ids_only=true their ids only", { right: "read" })),
-    HttpApiEndpoint.post("create", "/servers", {
+      success: Schema.Union([Schema.Array(ServerBody), Schema.Array(ServerId)])
+    }),
+    post("create", "/servers", "Create a server from a blueprint", {
+      right: "create",
+      audited: "server.create",
+      longestWait: 60,
       query: {
         dry_run: flag(
           "`true`: creates nothing; the 200 has the definition and how each node fits. `Idempotency-Key` and `Prefer` do not count."
@@ -210,125 +209,102 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         examples: [{ blueprint_id: "survival", overrides: { limits: { memory_limit: 4096 } } }]
       }),
       success: [ServerBody.pipe(HttpApiSchema.status(202)), CreationPlan],
-      error: [NotFound, Conflict, Forbidden, Unavailable]
-    }).annotateMerge(
-      route("Create a server from a blueprint", {
-        right: "create",
-        audited: "server.create",
-        longestWait: 60
-      })
-    ),
-    HttpApiEndpoint.get("get", "/servers/:server", {
-      params,
+      errors: [NotFound, Conflict]
+    }),
+    get("get", "/servers/:server", "One server, by its id or the beginning of it", {
+      right: "read",
+      findsServer: true,
+      longestWait: 60,
       query: {
         include,
         wait: oneOf(["running", "offline", "installed"], "Waits until the server is in this state."),
         timeout: numberBetween(1, 60, "Seconds to wait; default 30.")
       },
       success: ServerBody,
-      error: [NotFound, Conflict]
-    }).annotateMerge(
-      route("One server, by its id or the beginning of it", {
-        right: "read",
-        findsServer: true,
-        longestWait: 60
-      })
-    ),
-    HttpApiEndpoint.patch("patch", "/servers/:server", {
-      params,
+      errors: [Conflict]
+    }),
+    onNode.patch("patch", "/servers/:server", "Change name, labels, expiry and overrides", {
+      right: "change",
+      audited: "server.patch",
       payload: PatchServer,
-      success: ServerBody,
-      error: [...errorsOfNode, Forbidden]
-    }).annotateMerge(
-      route("Change name, labels, expiry and overrides", { right: "change", audited: "server.patch" })
-    ),
-    HttpApiEndpoint.post("upgrade", "/servers/:server/upgrade", {
-      params,
-      payload: [UpgradeServer, Schema.Null],
-      success: [Upgrade, Upgrade.pipe(HttpApiSchema.status(202))],
-      error: [...errorsOfNode, Forbidden]
-    }).annotateMerge(
-      route("Resolve the blueprint again; the server keeps its data, its id and its ports", {
+      success: ServerBody
+    }),
+    onNode.post(
+      "upgrade",
+      "/servers/:server/upgrade",
+      "Resolve the blueprint again; the server keeps its data, its id and its ports",
+      {
         right: "change",
-        audited: "server.upgrade"
-      })
+        audited: "server.upgrade",
+        payload: [UpgradeServer, Schema.Null],
+        success: [Upgrade, Upgrade.pipe(HttpApiSchema.status(202))]
+      }
     ),
-    HttpApiEndpoint.post("powerMany", "/servers/power", {
+    post("powerMany", "/servers/power", "Start, stop, restart, kill, pause or unpause all selected servers", {
+      right: "power",
+      audited: "server.power",
+      longestWait: 60,
       payload: BulkPower,
-      success: BulkOutcomes,
-      error: [InvalidRequest, Forbidden]
-    }).annotateMerge(
-      route("Start, stop, restart, kill, pause or unpause all selected servers", {
-        right: "power",
-        audited: "server.power",
-        longestWait: 60
-      })
-    ),
-    HttpApiEndpoint.delete("removeMany", "/servers", {
+      success: BulkOutcomes
+    }),
+    del("removeMany", "/servers", "Delete all selected servers", {
+      right: "delete",
+      audited: "server.delete",
+      longestWait: 60,
       payload: BulkRemoval,
-      success: BulkOutcomes,
-      error: InvalidRequest
-    }).annotateMerge(
-      route("Delete all selected servers", { right: "delete", audited: "server.delete", longestWait: 60 })
-    ),
-    HttpApiEndpoint.delete("remove", "/servers/:server", {
-      params,
-      query: {
-        force: flag("`true`: even when the node cannot be reached; default `false`."),
-        purge: flag(
-          "`true`: the files are removed at once, also those of a deleted server that are kept; default `false`."
-        )
-      },
-      success: HttpApiSchema.Empty(200),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Delete a server; force=true even when its node cannot be reached", {
+      success: BulkOutcomes
+    }),
+    onNode.del(
+      "remove",
+      "/servers/:server",
+      "Delete a server; force=true even when its node cannot be reached",
+      {
         right: "delete",
-        audited: "server.delete"
-      })
+        audited: "server.delete",
+        query: {
+          force: flag("`true`: even when the node cannot be reached; default `false`."),
+          purge: flag(
+            "`true`: the files are removed at once, also those of a deleted server that are kept; default `false`."
+          )
+        },
+        success: HttpApiSchema.Empty(200)
+      }
     ),
-    HttpApiEndpoint.post("undelete", "/servers/:server/undelete", {
-      params,
-      success: ServerBody.pipe(HttpApiSchema.status(202)),
-      error: [...errorsOfNode, Forbidden]
-    }).annotateMerge(
-      route("Give a deleted server back, offline, with its files and its ports where they are free", {
+    onNode.post(
+      "undelete",
+      "/servers/:server/undelete",
+      "Give a deleted server back, offline, with its files and its ports where they are free",
+      {
         right: "delete",
-        audited: "server.undelete"
-      })
+        audited: "server.undelete",
+        success: ServerBody.pipe(HttpApiSchema.status(202))
+      }
     ),
-    HttpApiEndpoint.post("power", "/servers/:server/power", {
-      params,
+    onNode.post("power", "/servers/:server/power", "Start, stop, restart, kill, pause or unpause", {
+      right: "power",
+      audited: "server.power",
       payload: PowerRequest,
-      success: HttpApiSchema.Empty(200),
-      error: [...errorsOfNode, Forbidden]
-    }).annotateMerge(
-      route("Start, stop, restart, kill, pause or unpause", { right: "power", audited: "server.power" })
-    ),
-    HttpApiEndpoint.get("status", "/servers/:server/status", {
-      params,
-      success: Schema.Struct({ status: ServerStatus }).annotate({ identifier: "StatusOfServer" }),
-      error: NotFound
-    }).annotateMerge(route("Power and process status", { right: "read" })),
-    HttpApiEndpoint.get("stats", "/servers/:server/stats", {
-      params,
+      success: HttpApiSchema.Empty(200)
+    }),
+    get("status", "/servers/:server/status", "Power and process status", {
+      right: "read",
+      success: Schema.Struct({ status: ServerStatus }).annotate({ identifier: "StatusOfServer" })
+    }),
+    onNode.get("stats", "/servers/:server/stats", "Memory, CPU, network and disk in use", {
+      right: "read",
       query: {
         update_disk_usage: flag("`true`: measures the disk again, which may take a while; default `false`.")
       },
-      success: ServerStats,
-      error: errorsOfNode
-    }).annotateMerge(route("Memory, CPU, network and disk in use", { right: "read" })),
-    HttpApiEndpoint.get("statsOfMany", "/stats", {
-      query: filters,
-      success: StatsById,
-      error: InvalidRequest
-    }).annotateMerge(
-      route("Figures of servers by id, with one call to each node; null: the node has not given any in 5 s", {
-        right: "read"
-      })
+      success: ServerStats
+    }),
+    get(
+      "statsOfMany",
+      "/stats",
+      "Figures of servers by id, with one call to each node; null: the node has not given any in 5 s",
+      { right: "read", query: filters, success: StatsById }
     ),
-    HttpApiEndpoint.get("logs", "/servers/:server/logs", {
-      params,
+    onNode.get("logs", "/servers/:server/logs", "Console lines, newest last", {
+      right: "read",
       query: {
         size: wholeNumber(
           "How many of the newest lines, 1 to 100; default 100. Less counts as 1, more as 100: `per_page` takes up to 1,000, and `page` goes further back. Does not count beside these."
@@ -339,57 +315,49 @@ export class ServersGroup extends HttpApiGroup.make("servers")
           "`times`: also `times`, the time of each line: exact to a second, and up to 5 s late around a restart of the daemon. Null: unknown, because the line was written while the daemon was down."
         )
       },
-      success: LogPage,
-      error: errorsOfNode
-    }).annotateMerge(route("Console lines, newest last", { right: "read" })),
-    HttpApiEndpoint.post("commands", "/servers/:server/commands", {
-      params,
+      success: LogPage
+    }),
+    onNode.post("commands", "/servers/:server/commands", "Write lines to the console", {
+      right: "commands",
+      audited: "server.commands",
       payload: CommandsRequest,
-      success: HttpApiSchema.NoContent,
-      error: errorsOfNode
-    }).annotateMerge(route("Write lines to the console", { right: "commands", audited: "server.commands" })),
-    HttpApiEndpoint.post("reset", "/servers/:server/reset", {
-      params,
-      success: HttpApiSchema.Empty(202),
-      error: errorsOfNode
-    }).annotateMerge(
-      route(
-        "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint",
-        { right: "change", audited: "server.reset" }
-      )
+      success: HttpApiSchema.NoContent
+    }),
+    onNode.post(
+      "reset",
+      "/servers/:server/reset",
+      "Stop the server, delete everything that it has written, its world too, and restore the files of its blueprint",
+      { right: "change", audited: "server.reset", success: HttpApiSchema.Empty(202) }
     ),
-    HttpApiEndpoint.post("reinstall", "/servers/:server/reinstall", {
-      params,
-      payload: [ReinstallServer, Schema.Null],
-      success: HttpApiSchema.Empty(202),
-      error: errorsOfNode
-    }).annotateMerge(
-      route("Run the install script again; the files that a saved server has written stay", {
+    onNode.post(
+      "reinstall",
+      "/servers/:server/reinstall",
+      "Run the install script again; the files that a saved server has written stay",
+      {
         right: "change",
-        audited: "server.reinstall"
-      })
+        audited: "server.reinstall",
+        payload: [ReinstallServer, Schema.Null],
+        success: HttpApiSchema.Empty(202)
+      }
     ),
-    HttpApiEndpoint.get("install", "/servers/:server/install", {
-      params,
+    onNode.get("install", "/servers/:server/install", "Progress of the installation", {
+      right: "read",
       query: { script: flag("`false`: without the script; default `true`.", true) },
-      success: InstallReport,
-      error: errorsOfNode
-    }).annotateMerge(route("Progress of the installation", { right: "read" })),
-    HttpApiEndpoint.get("installLogs", "/servers/:server/install/logs", {
-      params,
+      success: InstallReport
+    }),
+    onNode.get("installLogs", "/servers/:server/install/logs", "Output of the install script", {
+      right: "read",
       query: linePage("first lines"),
-      success: LinePage,
-      error: errorsOfNode
-    }).annotateMerge(route("Output of the install script", { right: "read" })),
-    HttpApiEndpoint.get("crashesOf", "/servers/:server/crashes", {
-      params,
+      success: LinePage
+    }),
+    get("crashesOf", "/servers/:server/crashes", "Crashes of a server, also of a deleted one, newest first", {
+      right: "read",
+      findsServer: true,
       query: pageOfCrashes,
-      success: Schema.Array(CrashRecord),
-      error: [NotFound, InvalidRequest]
-    }).annotateMerge(
-      route("Crashes of a server, also of a deleted one, newest first", { right: "read", findsServer: true })
-    ),
-    HttpApiEndpoint.get("crashes", "/crashes", {
+      success: Schema.Array(CrashRecord)
+    }),
+    get("crashes", "/crashes", "Crashes of all servers, newest first", {
+      right: "read",
       query: {
         since: time("Only crashes since this time (RFC 3339)."),
         blueprint_id: text("Only crashes of servers of this blueprint."),
@@ -397,30 +365,32 @@ export class ServersGroup extends HttpApiGroup.make("servers")
         server: text("Only crashes of the server with this id or name, also of a deleted one."),
         ...pageOfCrashes
       },
-      success: Schema.Array(CrashRecord),
-      error: InvalidRequest
-    }).annotateMerge(route("Crashes of all servers, newest first", { right: "read" })),
-    HttpApiEndpoint.get("events", "/servers/:server/events", {
-      params,
+      success: Schema.Array(CrashRecord)
+    }),
+    get("events", "/servers/:server/events", "This server's events, over SSE", {
+      right: "read",
+      isStream: true,
       query: EventQuery,
       headers: EventHeaders,
       success: HttpApiSchema.StreamSse({ data: ServerEvent }),
-      error: [NotFound, CursorExpired]
-    }).annotateMerge(route("This server's events, over SSE", { right: "read", isStream: true })),
-    HttpApiEndpoint.get("console", "/servers/:server/console", {
-      params,
-      query: {
-        ticket: text(
-          "A ticket in place of the `Authorization` header. Opens one console within 30 s, and the same console again until 60 s after it broke. An earlier connection then ends."
-        )
-      },
-      success: HttpApiSchema.Empty(101),
-      error: [...errorsOfNode, UpgradeRequired]
-    }).annotateMerge(
-      route(
-        "Console lines out, commands in, over WebSocket: one line a text frame. A line without an end comes after 250 ms of silence, and again once it has grown. Stored lines do not come first, and a command to a server that is not up has no effect",
-        { right: "console", audited: "server.console", isStream: true }
-      )
+      errors: [CursorExpired]
+    }),
+    onNode.get(
+      "console",
+      "/servers/:server/console",
+      "Console lines out, commands in, over WebSocket: one line a text frame. A line without an end comes after 250 ms of silence, and again once it has grown. Stored lines do not come first, and a command to a server that is not up has no effect",
+      {
+        right: "console",
+        audited: "server.console",
+        isStream: true,
+        query: {
+          ticket: text(
+            "A ticket in place of the `Authorization` header. Opens one console within 30 s, and the same console again until 60 s after it broke. An earlier connection then ends."
+          )
+        },
+        success: HttpApiSchema.Empty(101),
+        errors: [UpgradeRequired]
+      }
     )
   )
   .middleware(ReadableServers)

@@ -1,9 +1,10 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Conflict, InvalidRequest, NotFound, TooManyRequests } from "../domain/errors.ts"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict, TooManyRequests } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
 import { TimeText } from "../domain/nowText.ts"
-import { Authorization, Policy, ReadableServers, route } from "./middleware.ts"
+import { del, get, post } from "./endpoint.ts"
+import { Authorization, Policy, ReadableServers } from "./middleware.ts"
 
 const addressFields = {
   host: Schema.String,
@@ -30,15 +31,16 @@ export type SftpLogin = typeof SftpLogin.Type
 /** Passwords for SFTP (spec 10.6). */
 export class SftpGroup extends HttpApiGroup.make("sftp")
   .add(
-    HttpApiEndpoint.post("login", "/servers/:server/sftp", {
-      params: { server: ServerId.annotate({ description: "The id of the server." }) },
-      success: SftpLogin.pipe(HttpApiSchema.status(201)),
-      error: [NotFound, Conflict, TooManyRequests]
-    }).annotateMerge(
-      route("A password for SFTP, with which the files of one server can be reached for 15 minutes", {
+    post(
+      "login",
+      "/servers/:server/sftp",
+      "A password for SFTP, with which the files of one server can be reached for 15 minutes",
+      {
         right: "browse",
-        audited: "sftp.login"
-      })
+        audited: "sftp.login",
+        success: SftpLogin.pipe(HttpApiSchema.status(201)),
+        errors: [Conflict, TooManyRequests]
+      }
     )
   )
   .middleware(ReadableServers)
@@ -64,27 +66,20 @@ export const AddSshKey = Schema.Struct({
   })
 }).annotate({ identifier: "AddSshKey" })
 
-const key = { key: Schema.String.annotate({ description: "The id of the API key." }) }
-
 /** SSH keys, with which clients of SFTP log in as an API key (spec 10.6). */
 export class SshKeysGroup extends HttpApiGroup.make("sshKeys")
   .add(
-    HttpApiEndpoint.get("list", "/keys/:key/ssh", {
-      params: key,
-      success: Schema.Array(SshKey),
-      error: NotFound
-    }).annotateMerge(route("List the SSH keys of a key")),
-    HttpApiEndpoint.post("add", "/keys/:key/ssh", {
-      params: key,
+    get("list", "/keys/:key/ssh", "List the SSH keys of a key", { success: Schema.Array(SshKey) }),
+    post("add", "/keys/:key/ssh", "Add an SSH key, which logs in over SFTP", {
+      audited: "key.ssh.add",
       payload: AddSshKey,
       success: SshKey.pipe(HttpApiSchema.status(201)),
-      error: [NotFound, Conflict, InvalidRequest]
-    }).annotateMerge(route("Add an SSH key, which logs in over SFTP", { audited: "key.ssh.add" })),
-    HttpApiEndpoint.delete("remove", "/keys/:key/ssh/:ssh", {
-      params: { ...key, ssh: Schema.String.annotate({ description: "The id of the SSH key." }) },
-      success: HttpApiSchema.Empty(200),
-      error: NotFound
-    }).annotateMerge(route("Remove an SSH key, at once", { audited: "key.ssh.remove" }))
+      errors: [Conflict]
+    }),
+    del("remove", "/keys/:key/ssh/:ssh", "Remove an SSH key, at once", {
+      audited: "key.ssh.remove",
+      success: HttpApiSchema.Empty(200)
+    })
   )
   .middleware(Authorization)
   .annotate(Policy, { answersEarly: true })

@@ -1,24 +1,21 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { BadRequest, BodyTooLarge, ChecksumMismatch, Locked, PreconditionFailed } from "../domain/errors.ts"
-import { bytes, errorsOfNode, header, ofServer } from "./FilesGroup.ts"
-import { Authorization, ReadableServers, route } from "./middleware.ts"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { BadRequest, ChecksumMismatch, Locked, PreconditionFailed } from "../domain/errors.ts"
+import { onNode } from "./endpoint.ts"
+import { bytes, header } from "./FilesGroup.ts"
+import { Authorization, ReadableServers } from "./middleware.ts"
 
 export const TUS_VERSION = "1.0.0"
 
 /** Every response has these headers; clients of tus ask for them with `OPTIONS`. */
-const headers = {
+const responseHeaders = {
   "tus-resumable": TUS_VERSION,
   "tus-version": TUS_VERSION,
   "tus-extension": "creation,creation-with-upload,expiration,checksum,termination",
   "tus-checksum-algorithm": "sha1,sha256"
 }
 
-const params = {
-  ...ofServer,
-  upload: Schema.String.annotate({ description: "The id of the upload, from `Location`." })
-}
-const errors = [...errorsOfNode, PreconditionFailed, BodyTooLarge, Locked, ChecksumMismatch] as const
+const errors = [PreconditionFailed, Locked, ChecksumMismatch] as const
 const ofBytes = [...errors, BadRequest] as const
 
 const version = header("`1.0.0`; another version is 412.")
@@ -36,62 +33,71 @@ export const Upload = Schema.Struct({
   etag: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "Upload" })
 
+const { del, get, patch, post } = onNode
+
 /** Resumable uploads to servers, as of tus 1.0 (spec 10.8). */
 export class UploadsGroup extends HttpApiGroup.make("uploads")
   .add(
-    HttpApiEndpoint.post("create", "/servers/:server/files/uploads", {
-      params: ofServer,
-      headers: {
-        "tus-resumable": version,
-        "upload-length": header("Bytes of the whole file."),
-        "upload-metadata": header(
-          "`path`, and optionally `mode`, `if-match` and `overwrite` (`fail` or `replace`): names, each with a value in base64, separated by commas."
-        ),
-        "upload-checksum": checksum
-      },
-      payload: bytes,
-      success: HttpApiSchema.Empty(201),
-      error: ofBytes
-    }).annotateMerge(
-      route("Begin a resumable upload (tus 1.0); the body may have its first bytes", {
+    post(
+      "create",
+      "/servers/:server/files/uploads",
+      "Begin a resumable upload (tus 1.0); the body may have its first bytes",
+      {
         right: "files",
         audited: "file.write",
         transfers: true,
-        headers
-      })
+        responseHeaders,
+        headers: {
+          "tus-resumable": version,
+          "upload-length": header("Bytes of the whole file."),
+          "upload-metadata": header(
+            "`path`, and optionally `mode`, `if-match` and `overwrite` (`fail` or `replace`): names, each with a value in base64, separated by commas."
+          ),
+          "upload-checksum": checksum
+        },
+        payload: bytes,
+        success: HttpApiSchema.Empty(201),
+        errors: ofBytes
+      }
     ),
-    HttpApiEndpoint.get("find", "/servers/:server/files/uploads/:upload", {
-      params,
-      headers: { "tus-resumable": version },
-      success: Upload,
-      error: errors
-    }).annotateMerge(
-      route("The state of an upload; HEAD returns it as headers of tus", { right: "files", headers })
+    get(
+      "find",
+      "/servers/:server/files/uploads/:upload",
+      "The state of an upload; HEAD returns it as headers of tus",
+      {
+        right: "files",
+        responseHeaders,
+        headers: { "tus-resumable": version },
+        success: Upload,
+        errors: errors
+      }
     ),
-    HttpApiEndpoint.patch("append", "/servers/:server/files/uploads/:upload", {
-      params,
-      headers: {
-        "tus-resumable": version,
-        "upload-offset": header("The bytes that the upload has; another number is 409."),
-        "upload-checksum": checksum
-      },
-      payload: bytes,
-      success: HttpApiSchema.Empty(204),
-      error: ofBytes
-    }).annotateMerge(
-      route("Add bytes to an upload; the last one puts the file in place", {
+    patch(
+      "append",
+      "/servers/:server/files/uploads/:upload",
+      "Add bytes to an upload; the last one puts the file in place",
+      {
         right: "files",
         audited: "file.write",
         transfers: true,
-        headers
-      })
+        responseHeaders,
+        headers: {
+          "tus-resumable": version,
+          "upload-offset": header("The bytes that the upload has; another number is 409."),
+          "upload-checksum": checksum
+        },
+        payload: bytes,
+        success: HttpApiSchema.Empty(204),
+        errors: ofBytes
+      }
     ),
-    HttpApiEndpoint.delete("end", "/servers/:server/files/uploads/:upload", {
-      params,
+    del("end", "/servers/:server/files/uploads/:upload", "Remove an unfinished upload", {
+      right: "files",
+      responseHeaders,
       headers: { "tus-resumable": version },
       success: HttpApiSchema.Empty(204),
-      error: errors
-    }).annotateMerge(route("Remove an unfinished upload", { right: "files", headers }))
+      errors: errors
+    })
   )
   .middleware(ReadableServers)
   .middleware(Authorization)

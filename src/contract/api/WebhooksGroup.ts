@@ -1,11 +1,11 @@
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Conflict, CursorExpired, NotFound } from "../domain/errors.ts"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Conflict, CursorExpired } from "../domain/errors.ts"
 import { optionalInputs } from "../domain/optionalInput.ts"
-import { Webhook, WebhookDelivery, WebhookId, webhookFields } from "../domain/Webhook.ts"
-import { Authorization, route } from "./middleware.ts"
+import { Webhook, WebhookDelivery, webhookFields } from "../domain/Webhook.ts"
+import { del, get, patch, post } from "./endpoint.ts"
+import { Authorization } from "./middleware.ts"
 
-const params = { webhook: WebhookId.annotate({ description: "The id of the webhook." }) }
 const { blueprint_id, description, format, label, topics, url } = webhookFields
 
 const optional = {
@@ -43,58 +43,47 @@ export const CreatedWebhook = Schema.Struct({ ...Webhook.fields, secret: Schema.
 /** Webhooks: events over HTTP POST, signed, at least once (spec 7). */
 export class WebhooksGroup extends HttpApiGroup.make("webhooks")
   .add(
-    HttpApiEndpoint.get("list", "/webhooks", { success: Schema.Array(Webhook) }).annotateMerge(
-      route("List webhooks")
-    ),
-    HttpApiEndpoint.post("create", "/webhooks", {
+    get("list", "/webhooks", "List webhooks", { success: Schema.Array(Webhook) }),
+    post("create", "/webhooks", "Create a webhook; the response has its secret, once", {
+      audited: "webhook.create",
       payload: CreateWebhook,
       success: CreatedWebhook.pipe(HttpApiSchema.status(201)),
-      error: Conflict
-    }).annotateMerge(
-      route("Create a webhook; the response has its secret, once", { audited: "webhook.create" })
-    ),
-    HttpApiEndpoint.get("get", "/webhooks/:webhook", {
-      params,
-      success: Webhook,
-      error: NotFound
-    }).annotateMerge(route("One webhook")),
-    HttpApiEndpoint.patch("patch", "/webhooks/:webhook", {
-      params,
+      errors: [Conflict]
+    }),
+    get("get", "/webhooks/:webhook", "One webhook", { success: Webhook }),
+    patch("patch", "/webhooks/:webhook", "Change a webhook; a parked one continues", {
+      audited: "webhook.patch",
       payload: PatchWebhook,
       success: Webhook,
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Change a webhook; a parked one continues", { audited: "webhook.patch" })),
-    HttpApiEndpoint.delete("remove", "/webhooks/:webhook", {
-      params,
+      errors: [Conflict]
+    }),
+    del("remove", "/webhooks/:webhook", "Delete a webhook", {
+      audited: "webhook.delete",
       success: HttpApiSchema.Empty(200),
-      error: [NotFound, Conflict]
-    }).annotateMerge(route("Delete a webhook", { audited: "webhook.delete" })),
-    HttpApiEndpoint.post("test", "/webhooks/:webhook/test", {
-      params,
-      success: WebhookDelivery,
-      error: NotFound
-    }).annotateMerge(
-      route("Send a test message now; the response says how it went", { audited: "webhook.test" })
+      errors: [Conflict]
+    }),
+    post("test", "/webhooks/:webhook/test", "Send a test message now; the response says how it went", {
+      audited: "webhook.test",
+      success: WebhookDelivery
+    }),
+    post(
+      "replay",
+      "/webhooks/:webhook/replay",
+      "Deliver the events after a cursor again; a parked webhook continues",
+      {
+        audited: "webhook.replay",
+        payload: Schema.Struct({
+          cursor: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)).annotate({
+            description: "The events after this cursor are delivered, also those that were delivered before."
+          })
+        }).annotate({ identifier: "ReplayWebhook" }),
+        success: Webhook,
+        errors: [CursorExpired]
+      }
     ),
-    HttpApiEndpoint.post("replay", "/webhooks/:webhook/replay", {
-      params,
-      payload: Schema.Struct({
-        cursor: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)).annotate({
-          description: "The events after this cursor are delivered, also those that were delivered before."
-        })
-      }).annotate({ identifier: "ReplayWebhook" }),
-      success: Webhook,
-      error: [NotFound, CursorExpired]
-    }).annotateMerge(
-      route("Deliver the events after a cursor again; a parked webhook continues", {
-        audited: "webhook.replay"
-      })
-    ),
-    HttpApiEndpoint.get("deliveries", "/webhooks/:webhook/deliveries", {
-      params,
-      success: Schema.Array(WebhookDelivery),
-      error: NotFound
-    }).annotateMerge(route("The last 100 attempts, newest first"))
+    get("deliveries", "/webhooks/:webhook/deliveries", "The last 100 attempts, newest first", {
+      success: Schema.Array(WebhookDelivery)
+    })
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Webhooks" })) {}

@@ -78,7 +78,7 @@ export interface RoutePolicy {
   readonly transfers?: boolean
   readonly rateLimit?: KeyRateLimit
   /** Headers of every response, also of errors and of `OPTIONS`. */
-  readonly headers?: Readonly<Record<string, string>>
+  readonly responseHeaders?: Readonly<Record<string, string>>
 }
 
 /** The policy of an endpoint, on top of the one of its group. */

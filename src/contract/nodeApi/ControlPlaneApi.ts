@@ -1,6 +1,7 @@
 import { Context, Data, type Effect, Schema, type Scope, type Stream } from "effect"
-import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Authorization, Failures, Policy, route } from "../api/middleware.ts"
+import { HttpApi, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { endpoints } from "../api/endpoint.ts"
+import { Authorization, Failures, Policy } from "../api/middleware.ts"
 import { Allocations } from "../domain/Allocation.ts"
 import { Conflict, NotFound } from "../domain/errors.ts"
 import { NodeId, type ServerId } from "../domain/Id.ts"
@@ -69,8 +70,8 @@ export class ControlPlane extends Context.Service<
 >()("muster/api/ControlPlane") {}
 
 const text = Schema.optionalKey(Schema.String)
-const node = { node: NodeId }
-const server = { ...node, server: ServerKey }
+const ofNode = endpoints({ node: NodeId }, [Conflict])
+const { get, post } = endpoints({ node: NodeId, server: ServerKey }, [NotFound])
 
 /** The body of the install route: the script; null: the software has none. */
 export const InstallConfiguration = Schema.Struct({
@@ -80,76 +81,61 @@ export const InstallConfiguration = Schema.Struct({
 /** The calls from daemons to the control plane (spec 9.1). */
 export class NodeGroup extends HttpApiGroup.make("node")
   .add(
-    HttpApiEndpoint.post("register", "/nodes/:node/register", {
-      params: node,
+    ofNode.post("register", "/nodes/:node/register", "Register a node, with a snapshot of its instances", {
+      isRoutine: false,
+      // 10,000 servers are 2-3 MB.
+      largeBody: 8 * 1024 * 1024,
+      // 50,000 servers have 500,000.
+      mostValues: 1_000_000,
+      rateLimit: { limit: 1, window: "1 second", detail: "a node registers at most once a second" },
       payload: Registration,
-      success: RegistrationAnswer,
-      error: Conflict
-    }).annotateMerge(
-      route("Register a node, with a snapshot of its instances", {
-        isRoutine: false,
-        // 10,000 servers are 2-3 MB.
-        largeBody: 8 * 1024 * 1024,
-        // 50,000 servers have 500,000.
-        mostValues: 1_000_000,
-        rateLimit: {
-          limit: 1,
-          window: "1 second",
-          detail: "a node registers at most once a second"
-        }
-      })
-    ),
-    HttpApiEndpoint.post("heartbeat", "/nodes/:node/internal/heartbeat", {
-      params: node,
+      success: RegistrationAnswer
+    }),
+    post("heartbeat", "/nodes/:node/internal/heartbeat", "Send a heartbeat; 404: register again", {
       payload: Heartbeat,
       // The empty schema is the last: it accepts every body.
-      success: [HeartbeatAnswer, HttpApiSchema.Empty(200)],
-      error: NotFound
-    }).annotateMerge(route("Send a heartbeat; 404: register again")),
-    HttpApiEndpoint.post("disconnect", "/nodes/:node/internal/disconnect", {
-      params: node,
-      query: { boot_id: text },
-      success: HttpApiSchema.Empty(200),
-      error: NotFound
-    }).annotateMerge(route("Deregister a node; with boot_id only if that start of the daemon is current")),
-    HttpApiEndpoint.get("servers", "/nodes/:node/internal/servers", {
-      params: node,
-      query: { page: text, per_page: text },
-      success: Paginated("ServerSpecPage", ServerSpec),
-      error: NotFound
-    }).annotateMerge(route("Configuration of the node's servers")),
-    HttpApiEndpoint.get("server", "/nodes/:node/internal/servers/:server", {
-      params: server,
-      success: ServerSpec,
-      error: NotFound
-    }).annotateMerge(route("Configuration of one server")),
-    HttpApiEndpoint.get("install", "/nodes/:node/internal/servers/:server/install", {
-      params: server,
-      success: InstallConfiguration,
-      error: NotFound
-    }).annotateMerge(route("The install script of one server")),
-    HttpApiEndpoint.post("ports", "/nodes/:node/internal/servers/:server/ports", {
-      params: server,
-      payload: Schema.Struct({ boot_id: NodeKey, taken: TakenPorts }),
-      success: Schema.Struct({ allocations: Allocations }),
-      error: [NotFound, Conflict]
-    }).annotateMerge(
-      route("Replace ports of a server that another program of the node has", { isRoutine: false })
+      success: [HeartbeatAnswer, HttpApiSchema.Empty(200)]
+    }),
+    post(
+      "disconnect",
+      "/nodes/:node/internal/disconnect",
+      "Deregister a node; with boot_id only if that start of the daemon is current",
+      { query: { boot_id: text }, success: HttpApiSchema.Empty(200) }
     ),
-    HttpApiEndpoint.get("files", "/nodes/:node/internal/servers/:server/files", {
-      params: server,
-      success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }),
-      error: NotFound
-    }).annotateMerge(route("The files of a server that migrates to this node, as a GNU tar archive")),
-    HttpApiEndpoint.post("reports", "/nodes/:node/internal/events", {
-      params: node,
+    get("servers", "/nodes/:node/internal/servers", "Configuration of the node's servers", {
+      query: { page: text, per_page: text },
+      success: Paginated("ServerSpecPage", ServerSpec)
+    }),
+    get("server", "/nodes/:node/internal/servers/:server", "Configuration of one server", {
+      success: ServerSpec
+    }),
+    get("install", "/nodes/:node/internal/servers/:server/install", "The install script of one server", {
+      success: InstallConfiguration
+    }),
+    post(
+      "ports",
+      "/nodes/:node/internal/servers/:server/ports",
+      "Replace ports of a server that another program of the node has",
+      {
+        isRoutine: false,
+        payload: Schema.Struct({ boot_id: NodeKey, taken: TakenPorts }),
+        success: Schema.Struct({ allocations: Allocations }),
+        errors: [Conflict]
+      }
+    ),
+    get(
+      "files",
+      "/nodes/:node/internal/servers/:server/files",
+      "The files of a server that migrates to this node, as a GNU tar archive",
+      { success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }) }
+    ),
+    // A crash has up to 64 KiB of console lines.
+    post("reports", "/nodes/:node/internal/events", "Send reports of several servers", {
+      largeBody: 8 * 1024 * 1024,
+      mostValues: 40_000,
       payload: Reports,
-      success: ReportsAnswer,
-      error: NotFound
-    }).annotateMerge(
-      // A crash has up to 64 KiB of console lines.
-      route("Send reports of several servers", { largeBody: 8 * 1024 * 1024, mostValues: 40_000 })
-    )
+      success: ReportsAnswer
+    })
   )
   .middleware(Authorization)
   .annotate(Policy, {

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
-import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Failures, Policy, route } from "../api/middleware.ts"
+import { HttpApi, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { endpoints } from "../api/endpoint.ts"
+import { Failures, Policy } from "../api/middleware.ts"
 import { flag } from "../api/query.ts"
 import { UpgradeRequired } from "../domain/errors.ts"
 import { ServerId } from "../domain/Id.ts"
@@ -21,7 +22,7 @@ import { NodeBackupsGroup } from "./NodeBackups.ts"
 import { DaemonAuthorization, NodeFilesGroup } from "./NodeFilesApi.ts"
 import { NodeUploadsGroup } from "./NodeUploadsApi.ts"
 
-const params = { id: ServerId }
+const { del, get, post } = endpoints({ id: ServerId }, [])
 const text = Schema.optionalKey(Schema.String)
 const lines = { page: text, per_page: text }
 
@@ -36,98 +37,81 @@ const WaitSeconds = Schema.Finite.check(Schema.isBetween({ minimum: 0, maximum: 
 /** The calls from the control plane to a daemon (spec 9.4). */
 export class DaemonGroup extends HttpApiGroup.make("daemon")
   .add(
-    HttpApiEndpoint.get("system", "/system", { success: SystemInfo }).annotateMerge(
-      route("Version of the daemon and its host")
-    ),
-    HttpApiEndpoint.get("list", "/servers", { success: Schema.Array(DaemonServer) }).annotateMerge(
-      route("Contents of the daemon")
-    ),
-    HttpApiEndpoint.post("create", "/servers", {
+    get("system", "/system", "Version of the daemon and its host", { success: SystemInfo }),
+    get("list", "/servers", "Contents of the daemon", { success: Schema.Array(DaemonServer) }),
+    post("create", "/servers", "Create and install a server; idempotent by id", {
       payload: ServerSpec,
       success: DaemonServer
-    }).annotateMerge(route("Create and install a server; idempotent by id")),
-    HttpApiEndpoint.post("register", "/register", {
+    }),
+    post("register", "/register", "Register with the control plane again, which has just started", {
       success: HttpApiSchema.Empty(202)
-    }).annotateMerge(route("Register with the control plane again, which has just started")),
-    HttpApiEndpoint.post("createMany", "/creations", {
+    }),
+    post("createMany", "/creations", "Create and install servers; each as if it were created alone", {
       payload: Creations,
       success: CreationsAnswer
-    }).annotateMerge(route("Create and install servers; each as if it were created alone")),
-    HttpApiEndpoint.get("get", "/servers/:id", {
-      params,
-      success: DaemonServer
-    }).annotateMerge(route("State of one server on the daemon")),
-    HttpApiEndpoint.delete("remove", "/servers/:id", {
-      params,
-      query: {
-        moved: flag("Whether the server is on another node."),
-        kept: flag("Whether the files are kept for an undelete.")
-      },
-      success: HttpApiSchema.Empty(200)
-    }).annotateMerge(
-      route(
-        "End a server and remove its files; moved=true: it is on another node; kept=true: its files are kept; an unknown id is no error"
-      )
+    }),
+    get("get", "/servers/:id", "State of one server on the daemon", { success: DaemonServer }),
+    del(
+      "remove",
+      "/servers/:id",
+      "End a server and remove its files; moved=true: it is on another node; kept=true: its files are kept; an unknown id is no error",
+      {
+        query: {
+          moved: flag("Whether the server is on another node."),
+          kept: flag("Whether the files are kept for an undelete.")
+        },
+        success: HttpApiSchema.Empty(200)
+      }
     ),
-    HttpApiEndpoint.post("power", "/servers/:id/power", {
-      params,
+    post("power", "/servers/:id/power", "Start, stop, restart, kill, pause or unpause", {
       payload: Schema.Struct({ action: PowerAction, wait_seconds: WaitSeconds, by: text }),
       success: HttpApiSchema.Empty(200)
-    }).annotateMerge(route("Start, stop, restart, kill, pause or unpause")),
-    HttpApiEndpoint.post("commands", "/servers/:id/commands", {
-      params,
+    }),
+    post("commands", "/servers/:id/commands", "Write lines to the console", {
       payload: Schema.Struct({ commands: Schema.Array(Schema.String), by: text }),
       success: HttpApiSchema.NoContent
-    }).annotateMerge(route("Write lines to the console")),
-    HttpApiEndpoint.post("reset", "/servers/:id/reset", {
-      params,
+    }),
+    post("reset", "/servers/:id/reset", "Reset the files to those of the blueprint", {
       success: HttpApiSchema.Empty(202)
-    }).annotateMerge(route("Reset the files to those of the blueprint")),
-    HttpApiEndpoint.post("reinstall", "/servers/:id/reinstall", {
-      params,
+    }),
+    post("reinstall", "/servers/:id/reinstall", "Run the install script again", {
       success: HttpApiSchema.Empty(202)
-    }).annotateMerge(route("Run the install script again")),
-    HttpApiEndpoint.post("hold", "/servers/:id/hold", {
-      params,
+    }),
+    post("hold", "/servers/:id/hold", "Keep a server still so that it can be moved, or not any more", {
       payload: Schema.Struct({ held: Schema.Boolean }),
       success: HeldServer
-    }).annotateMerge(route("Keep a server still so that it can be moved, or not any more")),
-    HttpApiEndpoint.get("files", "/servers/:id/files", {
-      params,
-      success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" })
-    }).annotateMerge(route("The files of a held server that is offline, as an archive of GNU tar")),
-    HttpApiEndpoint.get("status", "/servers/:id/status", {
-      params,
+    }),
+    get(
+      "files",
+      "/servers/:id/files",
+      "The files of a held server that is offline, as an archive of GNU tar",
+      { success: HttpApiSchema.StreamUint8Array({ contentType: "application/x-tar" }) }
+    ),
+    get("status", "/servers/:id/status", "Power and process status", {
       success: Schema.Struct({ status: ServerStatus })
-    }).annotateMerge(route("Power and process status")),
-    HttpApiEndpoint.get("stats", "/servers/:id/stats", {
-      params,
+    }),
+    get("stats", "/servers/:id/stats", "Memory, CPU, network and disk in use; null for unknown figures", {
       query: { update_disk_usage: flag("Whether the disk is measured again.") },
       success: ServerStats
-    }).annotateMerge(route("Memory, CPU, network and disk in use; null for unknown figures")),
-    HttpApiEndpoint.post("statsOfMany", "/stats", {
+    }),
+    post("statsOfMany", "/stats", "Memory, CPU, network and disk in use by some servers; null: not here", {
       payload: Schema.Struct({ ids: Schema.Array(ServerId).check(Schema.isMaxLength(MOST_STATS)) }),
       success: StatsById
-    }).annotateMerge(route("Memory, CPU, network and disk in use by some servers; null: not here")),
-    HttpApiEndpoint.get("logs", "/servers/:id/logs", {
-      params,
+    }),
+    get("logs", "/servers/:id/logs", "Console lines; page 1 is the newest; times=true: with their times", {
       query: { ...lines, times: flag("Whether the lines have their times.") },
       success: LogPage
-    }).annotateMerge(route("Console lines; page 1 is the newest; times=true: with their times")),
-    HttpApiEndpoint.get("install", "/servers/:id/install", {
-      params,
-      success: InstallReport
-    }).annotateMerge(route("Progress of the installation")),
-    HttpApiEndpoint.get("installLogs", "/servers/:id/install/logs", {
-      params,
+    }),
+    get("install", "/servers/:id/install", "Progress of the installation", { success: InstallReport }),
+    get("installLogs", "/servers/:id/install/logs", "Output of the install script; page 1 is the oldest", {
       query: lines,
       success: LinePage
-    }).annotateMerge(route("Output of the install script; page 1 is the oldest")),
-    HttpApiEndpoint.get("console", "/servers/:id/console", {
-      params,
+    }),
+    get("console", "/servers/:id/console", "Console lines out, commands in, over WebSocket", {
+      isStream: true,
       success: HttpApiSchema.Empty(101),
-      error: UpgradeRequired
-    }).annotateMerge(route("Console lines out, commands in, over WebSocket", { isStream: true }))
+      errors: [UpgradeRequired]
+    })
   )
   .middleware(DaemonAuthorization)
   .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })

@@ -1,7 +1,8 @@
 /** The backups of a node: the calls and their wire, between the control plane and a daemon (spec 12.3). */
 import { type Effect, Schema, type Scope, type Stream } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Policy, route } from "../api/middleware.ts"
+import { HttpApiGroup, OpenApi } from "effect/http-api"
+import { endpoints } from "../api/endpoint.ts"
+import { Policy } from "../api/middleware.ts"
 import {
   ArchiveFigures,
   BackupTask,
@@ -17,7 +18,7 @@ import { ServerId } from "../domain/Id.ts"
 import { ServerSpec } from "../domain/NodeMessages.ts"
 import type { ServerDefinition } from "../domain/ServerDefinition.ts"
 import type { FileError } from "./NodeFiles.ts"
-import { DaemonAuthorization, refusals } from "./NodeFilesApi.ts"
+import { bytes, DaemonAuthorization, refusals } from "./NodeFilesApi.ts"
 
 export interface BackupTaskRequest {
   readonly operation_id: string
@@ -127,29 +128,21 @@ export interface NodeBackups {
   test(target: TargetAccess): Effect.Effect<TargetTest, FileError>
 }
 
-const server = { id: ServerId }
-const backup = { backup: OperationId }
+const { post, put } = endpoints({ backup: OperationId, id: ServerId }, refusals)
 const payload = Schema.Struct({ operation_id: OperationId, task: BackupTask, target: TargetAccess })
 const inTarget = Schema.Struct({ target: TargetAccess })
 const stored = { target: TargetAccess, archive: ArchiveFigures }
-const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 
 /** The calls of {@link NodeBackups}. An archive is a stream without limit and deadline. */
 export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
   .add(
-    HttpApiEndpoint.post("work", "/servers/:id/backups", {
-      params: server,
+    post("work", "/servers/:id/backups", "Begin the task of an operation on a backup, or return its state", {
       payload,
-      success: BackupTaskState,
-      error: refusals
-    }).annotateMerge(route("Begin the task of an operation on a backup, or return its state")),
-    HttpApiEndpoint.post("cancel", "/servers/:id/backups/cancel", {
-      params: server,
-      payload,
-      error: refusals
-    }).annotateMerge(route("Cancel the task of an operation on a backup")),
-    HttpApiEndpoint.put("receive", "/servers/:id/backups/archive", {
-      params: server,
+      success: BackupTaskState
+    }),
+    post("cancel", "/servers/:id/backups/cancel", "Cancel the task of an operation on a backup", { payload }),
+    put("receive", "/servers/:id/backups/archive", "Restore an archive while it arrives", {
+      transfers: true,
       query: {
         operation_id: OperationId,
         backup_id: OperationId,
@@ -159,59 +152,55 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
         kind: Schema.optionalKey(Schema.Literal("written")),
         part: QueryPart
       },
-      payload: bytes,
-      error: refusals
-    }).annotateMerge(route("Restore an archive while it arrives", { transfers: true })),
-    HttpApiEndpoint.post("remove", "/backups/:backup/remove", {
-      params: backup,
-      payload: inTarget,
-      error: refusals
-    }).annotateMerge(route("Remove a backup; an unknown id is no error")),
-    HttpApiEndpoint.post("archive", "/backups/:backup/archive", {
-      params: backup,
+      payload: bytes
+    }),
+    post("remove", "/backups/:backup/remove", "Remove a backup; an unknown id is no error", {
+      payload: inTarget
+    }),
+    post("archive", "/backups/:backup/archive", "The archive of a backup", {
+      transfers: true,
       payload: Schema.Struct({
         ...stored,
         range: Schema.optionalKey(ArchiveRange)
       }),
-      success: bytes,
-      error: refusals
-    }).annotateMerge(route("The archive of a backup", { transfers: true })),
-    HttpApiEndpoint.post("look", "/backups/:backup/look", {
-      params: backup,
+      success: bytes
+    }),
+    post("look", "/backups/:backup/look", "Entries of a backup", {
+      longestWait: 120,
       payload: Schema.Struct({ ...stored, at: LookInto }),
-      success: LookedAt,
-      error: refusals
-    }).annotateMerge(route("Entries of a backup", { longestWait: 120 })),
-    HttpApiEndpoint.post("contents", "/backups/:backup/contents", {
-      params: backup,
+      success: LookedAt
+    }),
+    post("contents", "/backups/:backup/contents", "Bytes of a file of a backup", {
+      transfers: true,
       payload: Schema.Struct({ ...stored, file: ContentsOfBackup }),
-      success: bytes,
-      error: refusals
-    }).annotateMerge(route("Bytes of a file of a backup", { transfers: true })),
-    HttpApiEndpoint.post("definition", "/backups/:backup/definition", {
-      params: backup,
+      success: bytes
+    }),
+    post("definition", "/backups/:backup/definition", "The definition of the server of a backup", {
+      longestWait: 120,
       payload: Schema.Struct(stored),
-      success: ServerSpec.fields.definition,
-      error: refusals
-    }).annotateMerge(route("The definition of the server of a backup", { longestWait: 120 })),
-    HttpApiEndpoint.post("index", "/backups/:backup/index", {
-      params: backup,
+      success: ServerSpec.fields.definition
+    }),
+    post("index", "/backups/:backup/index", "The entries of a backup", {
+      transfers: true,
       payload: Schema.Struct(stored),
-      success: bytes,
-      error: refusals
-    }).annotateMerge(route("The entries of a backup", { transfers: true })),
-    HttpApiEndpoint.put("compare", "/servers/:id/backups/compare", {
-      params: server,
-      query: { part: QueryPart, same_since: Schema.optionalKey(QueryCount) },
-      payload: bytes,
-      success: RestoreComparison,
-      error: refusals
-    }).annotateMerge(route("Compare files with the entries of a backup as they arrive", { transfers: true })),
-    HttpApiEndpoint.post("test", "/backups/test", {
+      success: bytes
+    }),
+    put(
+      "compare",
+      "/servers/:id/backups/compare",
+      "Compare files with the entries of a backup as they arrive",
+      {
+        transfers: true,
+        query: { part: QueryPart, same_since: Schema.optionalKey(QueryCount) },
+        payload: bytes,
+        success: RestoreComparison
+      }
+    ),
+    post("test", "/backups/test", "Write, read and remove an object of a target", {
       payload: inTarget,
       success: TargetTest,
-      error: refusals
-    }).annotateMerge(route("Write, read and remove an object of a target"))
+      errors: refusals
+    })
   )
   .middleware(DaemonAuthorization)
   .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })

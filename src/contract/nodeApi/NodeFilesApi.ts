@@ -1,7 +1,8 @@
 /** The wire of {@link NodeFiles}, between the control plane and a daemon (spec 10.5). */
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Policy, route } from "../api/middleware.ts"
+import { HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
+import { endpoints } from "../api/endpoint.ts"
+import { Policy } from "../api/middleware.ts"
 import {
   Conflict,
   Forbidden,
@@ -28,7 +29,6 @@ export class DaemonAuthorization extends HttpApiMiddleware.Service<DaemonAuthori
 /** Most paths of an archive. */
 export const MOST_PATHS = 1000
 
-const params = { id: ServerId }
 const text = Schema.optionalKey(Schema.String)
 export const whole = Schema.optionalKey(
   Schema.FiniteFromString.check(Schema.isBetween({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
@@ -70,7 +70,7 @@ const TaskRequest = Schema.Struct({ operation_id: OperationId, task: FileTask })
 /** Values and bytes of a task: each change has up to six values, and two paths of 4,096 bytes. */
 const largeTask = { mostValues: 6 * MOST_CHANGES, largeBody: 16 * 1024 * 1024 }
 
-const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
+export const bytes = HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" })
 /** `name`: a glob of names. `text`: a literal text; without it, files are found by name alone. */
 const SearchFiles = Schema.Struct({
   path: Schema.String,
@@ -82,29 +82,26 @@ const SearchFiles = Schema.Struct({
 export type SearchFiles = typeof SearchFiles.Type
 const paths = Schema.Array(Schema.String).check(Schema.isMaxLength(MOST_PATHS))
 
+const { get, post, put } = endpoints({ id: ServerId, operation: OperationId }, refusals)
+
 /** The calls of {@link NodeFiles}. Contents are streams without limit and deadline. */
 export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
   .add(
-    HttpApiEndpoint.get("list", "/servers/:id/access", {
-      params,
+    get("list", "/servers/:id/access", "A page of a folder of a server", {
       query: { path: Schema.String, after: text, limit: whole, sizes: text },
-      success: Schema.Struct({ entries: Schema.Array(FileEntry), next: text }),
-      error: refusals
-    }).annotateMerge(route("A page of a folder of a server")),
-    HttpApiEndpoint.get("entry", "/servers/:id/access/entry", {
-      params,
+      success: Schema.Struct({ entries: Schema.Array(FileEntry), next: text })
+    }),
+    get("entry", "/servers/:id/access/entry", "An entry of a folder of a server, with its tag", {
       query: { path: Schema.String },
-      success: Schema.Struct({ entry: FileEntry, etag: Schema.String }),
-      error: refusals
-    }).annotateMerge(route("An entry of a folder of a server, with its tag")),
-    HttpApiEndpoint.get("read", "/servers/:id/access/content", {
-      params,
+      success: Schema.Struct({ entry: FileEntry, etag: Schema.String })
+    }),
+    get("read", "/servers/:id/access/content", "Bytes of a file", {
+      transfers: true,
       query: { path: Schema.String, start: whole, end: whole, etag: text },
-      success: bytes,
-      error: refusals
-    }).annotateMerge(route("Bytes of a file", { transfers: true })),
-    HttpApiEndpoint.put("write", "/servers/:id/access/content", {
-      params,
+      success: bytes
+    }),
+    put("write", "/servers/:id/access/content", "Replace a file once its last byte is on disk", {
+      transfers: true,
       query: {
         path: Schema.String,
         if_match: text,
@@ -114,34 +111,28 @@ export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
         size: whole
       },
       payload: bytes,
-      success: Schema.Struct({ created: Schema.Boolean, etag: Schema.String }),
-      error: refusals
-    }).annotateMerge(route("Replace a file once its last byte is on disk", { transfers: true })),
-    HttpApiEndpoint.post("change", "/servers/:id/access/changes", {
-      params,
+      success: Schema.Struct({ created: Schema.Boolean, etag: Schema.String })
+    }),
+    post("change", "/servers/:id/access/changes", "Make folders, delete, move and copy, in order", {
+      longestWait: 570,
       payload: Schema.Struct({ changes: Schema.Array(FileChange).check(Schema.isMaxLength(MOST_ENTRIES)) }),
       /** Without outcomes, the changes are too large for one call, and none is made. */
-      success: Schema.Struct({ outcomes: Schema.optionalKey(Schema.Array(Outcome)) }),
-      error: refusals
-    }).annotateMerge(route("Make folders, delete, move and copy, in order", { longestWait: 570 })),
-    HttpApiEndpoint.post("begin", "/servers/:id/access/tasks", {
-      params,
+      success: Schema.Struct({ outcomes: Schema.optionalKey(Schema.Array(Outcome)) })
+    }),
+    post("begin", "/servers/:id/access/tasks", "Begin or continue the task of an operation", {
+      ...largeTask,
       payload: TaskRequest,
-      success: FileTaskState,
-      error: refusals
-    }).annotateMerge(route("Begin or continue the task of an operation", largeTask)),
-    HttpApiEndpoint.get("progress", "/servers/:id/access/tasks/:operation", {
-      params: { ...params, operation: OperationId },
-      success: FileTaskState,
-      error: refusals
-    }).annotateMerge(route("State of the task of an operation")),
-    HttpApiEndpoint.post("cancel", "/servers/:id/access/tasks/cancel", {
-      params,
-      payload: TaskRequest,
-      error: refusals
-    }).annotateMerge(route("Cancel the task of an operation", largeTask)),
-    HttpApiEndpoint.put("receive", "/servers/:id/access/archive", {
-      params,
+      success: FileTaskState
+    }),
+    get("progress", "/servers/:id/access/tasks/:operation", "State of the task of an operation", {
+      success: FileTaskState
+    }),
+    post("cancel", "/servers/:id/access/tasks/cancel", "Cancel the task of an operation", {
+      ...largeTask,
+      payload: TaskRequest
+    }),
+    put("receive", "/servers/:id/access/archive", "Unpack an archive while it arrives", {
+      transfers: true,
       query: {
         operation_id: OperationId,
         to: Schema.String,
@@ -149,31 +140,25 @@ export class NodeFilesGroup extends HttpApiGroup.make("nodeFiles")
         format: Schema.optionalKey(ArchiveFormat),
         size: whole
       },
-      payload: bytes,
-      error: refusals
-    }).annotateMerge(route("Unpack an archive while it arrives", { transfers: true })),
-    HttpApiEndpoint.post("archive", "/servers/:id/access/archive", {
-      params,
+      payload: bytes
+    }),
+    post("archive", "/servers/:id/access/archive", "Files and folders as an archive", {
+      transfers: true,
       payload: Schema.Struct({ paths, format: ArchiveFormat }),
-      success: bytes,
-      error: refusals
-    }).annotateMerge(route("Files and folders as an archive", { transfers: true })),
-    HttpApiEndpoint.post("search", "/servers/:id/access/search", {
-      params,
+      success: bytes
+    }),
+    post("search", "/servers/:id/access/search", "Files by name and by text", {
       payload: SearchFiles,
-      success: Schema.Struct({ matches: Schema.Array(FileMatch), incomplete: Schema.Boolean }),
-      error: refusals
-    }).annotateMerge(route("Files by name and by text")),
-    HttpApiEndpoint.get("diff", "/servers/:id/access/diff", {
-      params,
-      success: Schema.Struct({ differences: Schema.Array(FileDifference) }),
-      error: refusals
-    }).annotateMerge(route("What a server has written over its base")),
-    HttpApiEndpoint.get("session", "/servers/:id/access/session", {
-      params,
+      success: Schema.Struct({ matches: Schema.Array(FileMatch), incomplete: Schema.Boolean })
+    }),
+    get("diff", "/servers/:id/access/diff", "What a server has written over its base", {
+      success: Schema.Struct({ differences: Schema.Array(FileDifference) })
+    }),
+    get("session", "/servers/:id/access/session", "Random access to files, over WebSocket", {
+      isStream: true,
       success: HttpApiSchema.Empty(101),
-      error: [...refusals, UpgradeRequired]
-    }).annotateMerge(route("Random access to files, over WebSocket", { isStream: true }))
+      errors: [UpgradeRequired]
+    })
   )
   .middleware(DaemonAuthorization)
   .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })

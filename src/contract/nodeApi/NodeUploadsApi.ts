@@ -1,12 +1,13 @@
 /** The wire of {@link NodeUploads}, between the control plane and a daemon (spec 10.8). */
 import { Data, Effect, Result, Schema, type Stream } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Policy, route } from "../api/middleware.ts"
+import { HttpApiGroup, OpenApi } from "effect/http-api"
+import { endpoints } from "../api/endpoint.ts"
+import { Policy } from "../api/middleware.ts"
 import { BodyTooLarge, ChecksumMismatch, Locked } from "../domain/errors.ts"
 import { FileMode } from "../domain/Files.ts"
 import { ServerId } from "../domain/Id.ts"
 import type { FileError } from "./NodeFiles.ts"
-import { DaemonAuthorization, refusals, whole } from "./NodeFilesApi.ts"
+import { bytes, DaemonAuthorization, refusals, whole } from "./NodeFilesApi.ts"
 
 /** An id that cannot be guessed: 24 random bytes. */
 export const UploadId = Schema.String.check(
@@ -103,9 +104,12 @@ export interface NodeUploads {
   endOf(owners: ReadonlyArray<string>): Effect.Effect<void, FileError>
 }
 
-const params = { id: ServerId, upload: UploadId }
 const owner = Schema.String
-const error = [...refusals, BodyTooLarge, Locked, ChecksumMismatch] as const
+const { del, get, patch, post } = endpoints({ id: ServerId, upload: UploadId }, [
+  ...refusals,
+  Locked,
+  ChecksumMismatch
+])
 
 const uploadRefusalErrors = { 413: BodyTooLarge, 423: Locked, 460: ChecksumMismatch } as const
 
@@ -116,20 +120,16 @@ export const uploadRefusalError = ({ detail, hint, status }: UploadRefused) =>
 /** The calls of {@link NodeUploads}. */
 export class NodeUploadsGroup extends HttpApiGroup.make("nodeUploads")
   .add(
-    HttpApiEndpoint.post("begin", "/servers/:id/access/uploads", {
-      params: { id: ServerId },
+    post("begin", "/servers/:id/access/uploads", "Begin an upload", {
       payload: UploadRequest,
-      success: UploadState,
-      error
-    }).annotateMerge(route("Begin an upload")),
-    HttpApiEndpoint.get("find", "/servers/:id/access/uploads/:upload", {
-      params,
+      success: UploadState
+    }),
+    get("find", "/servers/:id/access/uploads/:upload", "State of an upload", {
       query: { owner },
-      success: UploadState,
-      error
-    }).annotateMerge(route("State of an upload")),
-    HttpApiEndpoint.patch("append", "/servers/:id/access/uploads/:upload", {
-      params,
+      success: UploadState
+    }),
+    patch("append", "/servers/:id/access/uploads/:upload", "Add bytes to an upload", {
+      transfers: true,
       query: {
         owner,
         offset: Schema.FiniteFromString,
@@ -137,19 +137,14 @@ export class NodeUploadsGroup extends HttpApiGroup.make("nodeUploads")
         algorithm: Schema.optionalKey(ChecksumAlgorithm),
         checksum: Schema.optionalKey(Schema.String)
       },
-      payload: HttpApiSchema.StreamUint8Array({ contentType: "application/octet-stream" }),
-      success: UploadState,
-      error
-    }).annotateMerge(route("Add bytes to an upload", { transfers: true })),
-    HttpApiEndpoint.delete("end", "/servers/:id/access/uploads/:upload", {
-      params,
-      query: { owner },
-      error
-    }).annotateMerge(route("Remove an unfinished upload")),
-    HttpApiEndpoint.post("endOf", "/uploads/end", {
+      payload: bytes,
+      success: UploadState
+    }),
+    del("end", "/servers/:id/access/uploads/:upload", "Remove an unfinished upload", { query: { owner } }),
+    post("endOf", "/uploads/end", "Remove the unfinished uploads of keys", {
       payload: Schema.Struct({ owners: Schema.Array(owner).check(Schema.isMaxLength(MOST_OWNERS)) }),
-      error: refusals
-    }).annotateMerge(route("Remove the unfinished uploads of keys"))
+      errors: refusals
+    })
   )
   .middleware(DaemonAuthorization)
   .annotate(Policy, { isRoutine: true, acceptsAnyQuery: true })

@@ -230,7 +230,7 @@ const makeResponded = Effect.fnUntraced(function* (options: PipelineOptions) {
         request,
         id,
         isVarying,
-        ofRoute: found.route.headers
+        ofRoute: found.route.responseHeaders
       })
       const response = found.route.streamsBody === true ? closeUnlessArrived(request, headed) : headed
       return recorded(response.status).pipe(

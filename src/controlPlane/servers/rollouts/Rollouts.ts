@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { ApplicationApi } from "../../../contract/api/ApplicationApi.ts"
-import type { CreateRollout } from "../../../contract/api/RolloutsGroup.ts"
+import type { CreateRollout } from "../../../contract/api/BlueprintsGroup.ts"
 import { withoutAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { changesBetween } from "../../../contract/domain/compareDefinitions.ts"
 import { Conflict, NotFound } from "../../../contract/domain/errors.ts"

@@ -1,5 +1,5 @@
 import { Array as Arr, Effect } from "effect"
-import type { CreateRollout } from "../../../contract/api/RolloutsGroup.ts"
+import type { CreateRollout } from "../../../contract/api/BlueprintsGroup.ts"
 import { describeAudit } from "../../../contract/domain/AuditedRequest.ts"
 import { Conflict, InvalidRequest, named, Unavailable } from "../../../contract/domain/errors.ts"
 import { serverId } from "../../../contract/domain/Id.ts"

@@ -1,6 +1,6 @@
 /** Rollouts over servers of a fake node. */
 import { Effect } from "effect"
-import type { CreateRollout } from "../../../../src/contract/api/RolloutsGroup.ts"
+import type { CreateRollout } from "../../../../src/contract/api/BlueprintsGroup.ts"
 import type { Rollout } from "../../../../src/contract/domain/Rollout.ts"
 import { until } from "../../../support/eventually.ts"
 import { branded } from "../../../support/ids.ts"
