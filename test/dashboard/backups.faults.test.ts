@@ -165,7 +165,7 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
     )
 
     it.effect(
-      "spec 12.5: a folder of a backup is restored by its name, and what the backup lacks stays if chosen",
+      "spec 12.5: a folder is chosen out of a backup and restored, and what the backup lacks stays if chosen",
       () =>
         Effect.gen(function* () {
           const api = yield* Muster
@@ -192,10 +192,21 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
           const dialog = page.getByRole("dialog", { name: "Restore partly?" })
           yield* step(() => dialog.getByLabel("What to restore").selectOption("some"))
           const button = dialog.getByRole("button", { name: "Restore", exact: true })
-          yield* step(() => button.click())
-          yield* step(() => dialog.getByText("No file or folder is named.").waitFor())
-          yield* step(() => dialog.getByLabel("Files and folders", { exact: true }).fill("world/\n"))
+          yield* step(() => dialog.getByText("Choose a file or folder first.").waitFor())
+          assert.isTrue(yield* step(() => button.isDisabled()))
+          yield* step(() => dialog.getByRole("button", { name: "world" }).focus())
+          yield* step(() => page.keyboard.press("Enter"))
+          const level = dialog.getByLabel("Choose /world/level.dat")
+          yield* step(() => level.focus())
+          yield* step(() => page.keyboard.press("Space"))
+          yield* step(() => dialog.getByText("Is deleted: nothing").waitFor())
+          yield* step(() => dialog.getByRole("button", { name: "/", exact: true }).click())
+          yield* step(() => dialog.getByLabel("Choose /world").check())
+          const chosen = dialog.getByRole("group", { name: "Chosen files and folders" })
           yield* step(() => dialog.getByText("Is deleted: 1 (3 B)").waitFor())
+          assert.strictEqual(yield* step(() => chosen.textContent()), "/world")
+          yield* step(() => dialog.getByRole("button", { name: "world", exact: true }).click())
+          assert.isTrue(yield* step(() => level.isDisabled()))
           yield* step(() => dialog.getByLabel("Files that are not in the backup").selectOption("merge"))
           yield* step(() => dialog.getByText("Is deleted: nothing").waitFor())
           assert.deepStrictEqual(yield* violationsOf(page), [])
@@ -240,6 +251,7 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
           yield* step(() => page.getByLabel("Filter servers and names").fill(server))
           const row = rowOf(page, /nightly/)
           yield* step(() => row.getByRole("link", { name: server }).waitFor())
+          assert.strictEqual(yield* step(() => row.getByRole("button", { name: "Restore…" }).count()), 0)
           assert.deepStrictEqual(yield* violationsOf(page), [])
           yield* step(() => row.getByRole("button", { name: "New server…" }).click())
           const dialog = page.getByRole("dialog", { name: "New server from this backup" })
@@ -249,6 +261,73 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
           yield* step(() => page.getByRole("heading", { name: "again" }).waitFor())
           const [made] = (yield* expectStatus(api, 200, "GET", "/api/servers?q=again&include=name")).json
           yield* becomes(api, made.id, "running")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "spec 12.1: the page of all backups names the schedule that made one, and restores the server of one",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const server = yield* installed(api, "kept", { name: "timely" })
+          const content = `/api/servers/${server}/files/content?path=/level.dat`
+          yield* expectStatus(api, 201, "PUT", content, { raw: "last night" })
+          const body = {
+            ...{ name: "each night", server_id: server, cron: "0 4 * * *", timezone: "UTC" },
+            steps: [{ backup: {} }]
+          }
+          const { json } = yield* expectStatus(api, 201, "POST", "/api/schedules", { body })
+          yield* expectStatus(api, 202, "POST", `/api/schedules/${json.id}/run`)
+          const opened = yield* openPage(yield* browser, api, "/dashboard/backups", { width: 390 })
+          const { page } = opened
+          const row = rowOf(page, /timely.*each night.*done/s)
+          yield* step(() => row.waitFor())
+          yield* expectStatus(api, 204, "PUT", content, { raw: "griefed" })
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => row.getByRole("button", { name: "Restore…" }).click())
+          const dialog = page.getByRole("dialog", { name: "Restore timely?" })
+          yield* step(() => dialog.getByText("Changes: 1 (10 B)").waitFor())
+          yield* step(() => dialog.getByRole("button", { name: "Restore", exact: true }).click())
+          yield* shows(page, "Restored: timely")
+          assert.strictEqual((yield* expectStatus(api, 200, "GET", content)).text, "last night")
+          yield* step(() => row.getByRole("link", { name: "each night" }).click())
+          yield* step(() => page.getByRole("article", { name: "Schedule each night" }).waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "spec 12.1: on a phone, the menu of the last row opens where the bar of pages does not cover it",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const server = yield* installed(api, "kept", { name: "low" })
+          yield* expectStatus(api, 202, "POST", `/api/servers/${server}/backups`, {
+            headers: { authorization: `Bearer ${api.key}`, prefer: "wait=60" },
+            body: { name: "the first" }
+          })
+          const opened = yield* openPage(yield* browser, api, `/dashboard/servers/${server}#backups`, {
+            width: 360
+          })
+          const { page } = opened
+          const menu = page.getByRole("button", { name: "Actions on the backup the first" })
+          for (const height of [850, 480]) {
+            yield* step(() => page.setViewportSize({ width: 360, height }))
+            yield* step(() => menu.evaluate((button) => button.scrollIntoView({ block: "end" })))
+            yield* step(() => menu.click())
+            const last = page.getByRole("menuitem", { name: "Delete…" })
+            const shown = yield* step(() => last.boundingBox())
+            const bar = yield* step(() => page.getByRole("navigation", { name: "Pages" }).boundingBox())
+            assert.isAtMost((shown?.y ?? height) + (shown?.height ?? 0), bar?.y ?? 0)
+            assert.isAtLeast(
+              (yield* step(() => page.getByRole("menuitem").first().boundingBox()))?.y ?? -1,
+              0
+            )
+            yield* step(() => page.keyboard.press("Escape"))
+          }
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow

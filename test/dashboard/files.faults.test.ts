@@ -178,6 +178,20 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* step(() => dialog.getByLabel("Name").fill("backup"))
           yield* step(() => page.keyboard.press("Enter"))
           yield* step(() => link(page, "backup").waitFor())
+          // The whole row opens, its time, too.
+          const [x, y] = yield* step(() =>
+            page
+              .getByRole("row", { name: "backup" })
+              .locator("time")
+              .evaluate((time) => {
+                const { x, y } = time.getBoundingClientRect()
+                return [x + 4, y + 4] as const
+              })
+          )
+          yield* step(() => page.mouse.click(x, y))
+          yield* shows(page, "This folder is empty")
+          yield* step(() => page.goBack())
+          yield* step(() => link(page, "backup").waitFor())
           yield* select(page, hostile)
           yield* step(() => page.getByRole("button", { name: "Copy…" }).click())
           yield* step(() => dialog.getByLabel("To folder").fill("/backup"))

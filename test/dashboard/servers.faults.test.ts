@@ -5,7 +5,7 @@ import { chromium, chromiumNote } from "../support/browser.ts"
 import { eventually } from "../support/eventually.ts"
 import { Muster } from "../support/Muster.ts"
 import { commands, create, expectStatus, installed, power, running, statusOf } from "../support/servers.ts"
-import { assertClean, browser, openPage, shows, slow, status, step } from "./browser.ts"
+import { assertClean, browser, openPage, shows, slow, status, step, violationsOf } from "./browser.ts"
 import { games } from "./definitions.ts"
 
 const service = Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26900-26999" })
@@ -112,7 +112,9 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           const api = yield* Muster
           const opened = yield* openPage(yield* browser, api, "/dashboard/new")
           const { page } = opened
+          yield* step(() => page.locator("form").getByText("Choose a blueprint first.").waitFor())
           yield* step(() => page.getByRole("radio", { name: /kept/ }).check())
+          yield* step(() => page.getByText("Choose a blueprint first.").waitFor({ state: "detached" }))
           const plan = page.getByRole("complementary")
           yield* step(() => plan.getByText("chosen").waitFor())
           yield* step(() => page.getByLabel("Memory, MiB").fill("99999999999"))
@@ -121,7 +123,12 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           yield* shows(page, "Enter a number, such as 512.")
           const submit = page.getByRole("button", { name: "Create the server" })
           yield* step(() => page.getByLabel("Memory, MiB").fill("60000000"))
-          yield* step(() => page.getByText(/^No node fits: /).waitFor())
+          yield* step(() =>
+            page
+              .locator("form")
+              .getByText(/^No node fits: /)
+              .waitFor()
+          )
           assert.strictEqual(yield* step(() => submit.getAttribute("aria-disabled")), "true")
           yield* step(() => page.getByLabel("Memory, MiB").fill("96"))
           yield* step(() => plan.getByText("96.0 MiB").waitFor())
@@ -307,6 +314,31 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           yield* step(() => page.locator(".crash").getByText("exit code 3", { exact: true }).waitFor())
           yield* power(api, id, "start")
           yield* step(() => page.locator(".server-head .status.is-running").waitFor())
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
+      "spec 3.19: a list whose only server is deleted leads to its undelete",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const labels = { team: "alone" }
+          const owner = yield* keyed("Operator", { labels, allow: ["create", "delete", "power"] })
+          const id = yield* running(api, "kept", { name: "only", labels })
+          const { key } = owner
+          const opened = yield* openPage(yield* browser, api, "/dashboard", { key, width: 390 })
+          const { page } = opened
+          yield* status(page, id, "running")
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}?force=true`)
+          yield* shows(page, "No server yet")
+          yield* shows(page, "1 deleted server can be undeleted")
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* step(() => page.goto(`${api.url}/dashboard/servers/${id}`))
+          yield* step(() => page.getByRole("link", { name: "1 deleted server can be undeleted" }).click())
+          yield* step(() => page.getByRole("button", { name: "Undelete" }).click())
+          yield* step(() => page.getByRole("heading", { name: "only" }).waitFor())
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow

@@ -54,6 +54,7 @@ export const listing: Listing<Backup> = {
     ended: wide(({ finished_at }) => finished_at ?? ""),
     drill: wide(({ drill }) => (drill === undefined ? "" : `${drill.ok ? "ok" : "failed"} ${drill.at}`)),
     "drill failed": wide(({ drill }) => drill?.reason ?? ""),
+    schedule: wide(({ schedule }) => schedule?.name ?? ""),
     operation: wide(({ operation_id }) => operation_id),
     reason: ({ reason }) => reason ?? ""
   }

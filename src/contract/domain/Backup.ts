@@ -73,6 +73,11 @@ export const BackupDrill = Schema.Struct({
 }).annotate({ identifier: "BackupDrill" })
 export type BackupDrill = typeof BackupDrill.Type
 
+/** The schedule that made a backup, with its name of that time (spec 12.1). */
+export const BackupSchedule = Schema.Struct({ id: Schema.String, name: Schema.String }).annotate({
+  identifier: "BackupSchedule"
+})
+
 /** A backup as callers see it (spec 12.1). */
 export const Backup = Schema.Struct({
   id: Schema.String,
@@ -96,7 +101,8 @@ export const Backup = Schema.Struct({
   finished_at: Schema.optionalKey(TimeText),
   /** Why it failed. */
   reason: Schema.optionalKey(NodeText),
-  drill: Schema.optionalKey(BackupDrill)
+  drill: Schema.optionalKey(BackupDrill),
+  schedule: Schema.optionalKey(BackupSchedule)
 }).annotate({ identifier: "Backup" })
 export type Backup = typeof Backup.Type
 
@@ -158,7 +164,8 @@ export const BackupRecord = Schema.Struct({
   created_at: TimeText,
   finished_at: Schema.NullOr(TimeText),
   reason: Schema.NullOr(Schema.String),
-  drill: Schema.NullOr(BackupDrill)
+  drill: Schema.NullOr(BackupDrill),
+  schedule: Schema.NullOr(BackupSchedule)
 })
 export type BackupRecord = typeof BackupRecord.Type
 
@@ -173,6 +180,7 @@ export const shownBackup = (record: BackupRecord): Backup => {
     name,
     overrides: __,
     reason,
+    schedule,
     server_labels: ___,
     server_name,
     ...same
@@ -187,7 +195,8 @@ export const shownBackup = (record: BackupRecord): Backup => {
     ...(expires_at === null ? {} : { expires_at }),
     ...(finished_at === null ? {} : { finished_at }),
     ...(reason === null ? {} : { reason }),
-    ...(drill === null ? {} : { drill })
+    ...(drill === null ? {} : { drill }),
+    ...(schedule === null ? {} : { schedule })
   }
 }
 

@@ -153,6 +153,11 @@ const makeQuiesceOf = Effect.gen(function* () {
   })
 })
 
+/** The schedule that makes a backup, and the id of the backup, which follows from its step. */
+interface MadeBy extends Pick<BackupRecord, "schedule"> {
+  readonly id: ServerId
+}
+
 /** Returns a function that prepares the backup of a server. */
 export const makeNewBackup = Effect.gen(function* () {
   const repo = yield* BackupRepo
@@ -162,7 +167,7 @@ export const makeNewBackup = Effect.gen(function* () {
   return Effect.fnUntraced(function* (
     server: ServerRecord,
     request: BackupRequest,
-    backup_id: ServerId = serverId(idBytes(16))
+    { id: backup_id, schedule }: MadeBy = { id: serverId(idBytes(16)), schedule: null }
   ) {
     const rule = yield* blueprints.backupRule(server.blueprint_id)
     const target = request.target ?? rule.target ?? NODE_TARGET
@@ -211,7 +216,8 @@ export const makeNewBackup = Effect.gen(function* () {
           created_at: operation.created_at,
           finished_at: null,
           reason: null,
-          drill: null
+          drill: null,
+          schedule
         },
         server
       )
@@ -238,16 +244,16 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
       return record.state === "done" ? record : yield* notDone(record)
     })
 
-    /** Begins a backup. @param backup_id its id, if the caller chooses one */
+    /** Begins a backup. @param by the schedule that makes it, if one does */
     const create = Effect.fn("Backups.create")(function* (
       id: ServerId,
       request: BackupRequest,
-      backup_id?: ServerId
+      by?: MadeBy
     ) {
       const server = yield* recordOf(id)
       yield* refuseMoving(id)
       if (server.install.phase !== "ready") return yield* wrongStatus(server)
-      const { insert, task } = yield* newBackup(server, request, backup_id)
+      const { insert, task } = yield* newBackup(server, request, by)
       yield* describeAudit({ id: task.backup_id })
       return yield* operations.begin("backup.create", server, task, { alongside: insert })
     })

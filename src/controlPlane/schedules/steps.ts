@@ -162,13 +162,14 @@ const makeBackupStep = Effect.gen(function* () {
   const operations = yield* Operations
   const attempt = yield* makeAttempt
   return Effect.fnUntraced(function* (
-    { record, run, server }: StepContext,
+    { name, record, run, server }: StepContext,
     { background = false, ...request }: BackupRequest & { readonly background?: boolean }
   ) {
     const id = serverId(createHash("sha256").update(`${run.id} ${record.id} ${server.step}`).digest())
+    const schedule = { id: run.schedule_id, name }
     const operation = yield* attempt(
       Effect.gen(function* () {
-        return (yield* backups.operationOf(id)) ?? (yield* backups.create(record.id, request, id))
+        return (yield* backups.operationOf(id)) ?? (yield* backups.create(record.id, request, { id, schedule }))
       })
     )
     if (background) return

@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals"
 import { counted, labelTexts } from "../dom/format.ts"
-import { endedBecause, forgetKey, get, type Reply, rememberKey, request, useGet } from "./http.ts"
-import type { Blueprint, Key, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
+import { endedBecause, forgetKey, get, type Reply, rememberKey, request, useGet, useReply } from "./http.ts"
+import type { BackupTarget, Blueprint, Key, Power, QuotaLimits, QuotaUse, Right } from "./types.ts"
 
 export interface Caller
   extends Pick<
@@ -115,4 +115,13 @@ export const useBlueprints = (): Reply<ReadonlyArray<Blueprint>> | undefined => 
     ...reply,
     body: reply.body.data.filter(({ metadata }) => allowed === undefined || allowed.includes(metadata.id))
   }
+}
+
+/** Reads the ids of the targets of backups, which keys of other scopes than `AppAdmin` do not see. */
+export const useTargets = (): ReadonlyArray<string> | undefined => {
+  const reply = useReply<ReadonlyArray<BackupTarget>>(
+    isAdmin() ? (signal) => get("/api/backup-targets", signal) : undefined,
+    []
+  )
+  return reply?.ok === true ? reply.body.map(({ id }) => id) : undefined
 }

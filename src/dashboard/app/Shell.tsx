@@ -35,7 +35,7 @@ const pages: ReadonlyArray<readonly [string, () => string, IconName, ReadonlyArr
   ["Servers", listAddress, "servers", ["servers", "server", "deleted", "new"]],
   ["Nodes", () => addressOf.nodes, "node", ["nodes"]],
   ["Rollouts", () => addressOf.rollouts, "layers", ["rollouts"]],
-  ["Schedules", () => addressOf.schedules, "clock", ["schedules"]],
+  ["Schedules", () => addressOf.schedules(), "clock", ["schedules"]],
   ["Backups", () => addressOf.backups, "archive", ["backups"]],
   ["Events", () => addressOf.events(), "events", ["events"]],
   ["Admin", () => addressOf.keys, "gear", ["keys", "quotas", "webhooks", "targets", "settings"]]

@@ -47,7 +47,7 @@ const places: Readonly<Record<string, () => string>> = {
   s: listAddress,
   n: () => addressOf.nodes,
   r: () => addressOf.rollouts,
-  c: () => addressOf.schedules,
+  c: () => addressOf.schedules(),
   b: () => addressOf.backups,
   e: () => addressOf.events(),
   k: () => addressOf.keys,

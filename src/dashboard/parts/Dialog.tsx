@@ -64,7 +64,7 @@ export const Dialog = (props: {
   )
 }
 
-/** A dialog with a form. Enter submits it; a refusal is shown in it, and success closes it. */
+/** A dialog with a form. Enter submits it; why it cannot be sent and a refusal are shown in it, and success closes it. */
 export const FormDialog = <A,>(props: {
   readonly title: string
   readonly button: string
@@ -97,6 +97,9 @@ export const FormDialog = <A,>(props: {
           </p>
         )}
         <div class="dialog-actions">
+          <span class="muted grow" role="status">
+            {whyNot}
+          </span>
           {action({ text: "Cancel", onClick: closeDialog })}
           {action({ text: button, class: "primary", whyNot, isBusy })}
         </div>

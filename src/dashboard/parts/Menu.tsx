@@ -19,10 +19,23 @@ export const Menu = (props: {
 }): View => {
   const [isOpen, setOpen] = useState(false)
   const root = useRef<HTMLDivElement>(null)
+  const list = useRef<HTMLDivElement>(null)
   const id = useId()
   const items = () => [...(root.current?.querySelectorAll<HTMLButtonElement>('[role="menuitem"]') ?? [])]
+  /** Opens the list above the button if only there is room for it. */
+  const place = () => {
+    const opened = list.current
+    const button = root.current?.getBoundingClientRect()
+    if (opened === null || button === undefined) return
+    const { scrollMarginBottom, scrollMarginTop } = getComputedStyle(opened)
+    const height = opened.offsetHeight
+    const isBelow = button.bottom + height > innerHeight - Number.parseFloat(scrollMarginBottom)
+    opened.classList.toggle("is-above", isBelow && button.top - height > Number.parseFloat(scrollMarginTop))
+    opened.scrollIntoView({ block: "nearest" })
+  }
   useEffect(() => {
     if (!isOpen) return
+    place()
     items()[0]?.focus()
     const outside = (event: Event) => {
       if (event.target instanceof Node && root.current?.contains(event.target) !== true) setOpen(false)
@@ -62,7 +75,7 @@ export const Menu = (props: {
         {props.children ?? icon("dots")}
       </button>
       {isOpen && (
-        <div class="menu-list" id={id} role="menu" aria-label={props.label}>
+        <div class="menu-list" ref={list} id={id} role="menu" aria-label={props.label}>
           {props.items.map(({ isDangerous, onChoose, text, whyNot }) => (
             <button
               type="button"

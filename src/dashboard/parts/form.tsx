@@ -1,5 +1,7 @@
 /** Fields of forms: as typed, and as the body of a request. */
 import { useId, useState } from "preact/hooks"
+import type { Reply } from "../api/http.ts"
+import type { Blueprint } from "../api/types.ts"
 import { classes, onText, type View } from "../dom/el.ts"
 
 /**
@@ -26,6 +28,7 @@ export interface Field {
   readonly path: string
   readonly label: string
   readonly hint: string
+  /** Of a text: suggestions. */
   readonly choices?: Choices
   /** The number of units of the API in one unit of the field. */
   readonly unit?: number
@@ -38,6 +41,17 @@ export const field = (
   hint = "",
   more: Pick<Field, "choices" | "unit"> = {}
 ): Field => ({ kind, path, label, hint, ...more })
+
+/** A choice of blueprints; `none`: the text of the choice of none. */
+export const blueprintField = (
+  reply: Reply<ReadonlyArray<Blueprint>> | undefined,
+  none: string,
+  hint: string
+): Field => {
+  const all = reply?.ok === true ? reply.body : []
+  const named = all.map(({ metadata: { id, name } }) => [id, name === id ? id : `${name} (${id})`] as const)
+  return field("choice", "blueprint_id", "Blueprint", hint, { choices: [["", none], ...named] })
+}
 
 /** The texts of fields by their paths. */
 export type Texts = Readonly<Record<string, string>>
@@ -169,17 +183,18 @@ export const FieldInput = (props: {
     "aria-describedby": `${id}-hint`,
     "aria-invalid": problem !== undefined
   }
+  const options = choices.map(([value, text]) => (
+    <option key={value} value={value}>
+      {text}
+    </option>
+  ))
   const control = () => {
     switch (kind) {
       case "choice":
       case "flag":
         return (
           <select {...common} disabled={isReadOnly} onChange={changed}>
-            {choices.map(([value, text]) => (
-              <option key={value} value={value}>
-                {text}
-              </option>
-            ))}
+            {options}
           </select>
         )
       case "lines":
@@ -188,15 +203,20 @@ export const FieldInput = (props: {
         return <textarea {...common} readOnly={isReadOnly} rows={3} spellcheck={false} onInput={changed} />
       default:
         return (
-          <input
-            {...common}
-            readOnly={isReadOnly}
-            {...(kind === "number" && { inputMode: "decimal" as const })}
-            {...(kind === "secret" && { type: "password" })}
-            autocomplete="off"
-            spellcheck={false}
-            onInput={changed}
-          />
+          <>
+            <input
+              {...common}
+              readOnly={isReadOnly}
+              {...(kind === "number" && { inputMode: "decimal" as const })}
+              {...(kind === "secret"
+                ? { type: "password" as const }
+                : { list: choices.length > 0 ? `${id}-choices` : undefined })}
+              autocomplete="off"
+              spellcheck={false}
+              onInput={changed}
+            />
+            {choices.length > 0 && <datalist id={`${id}-choices`}>{options}</datalist>}
+          </>
         )
     }
   }

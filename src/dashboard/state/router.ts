@@ -135,7 +135,7 @@ export const addressOf = {
   nodes: `${BASE}/nodes`,
   deleted: `${BASE}/deleted`,
   rollouts: `${BASE}/rollouts`,
-  schedules: `${BASE}/schedules`,
+  schedules: (id = ""): string => `${BASE}/schedules${id === "" ? "" : `#${id}`}`,
   backups: `${BASE}/backups`,
   keys: `${BASE}/keys`,
   quotas: `${BASE}/quotas`,

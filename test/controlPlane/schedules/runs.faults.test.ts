@@ -158,6 +158,10 @@ describe("spec 13.5: runs", () => {
             })
             tasks.change(operation, { end })
             const run = yield* ended(plane, id)
+            const made = (yield* plane.changes).flatMap((change) =>
+              change.topic === "server:backup" ? [change.payload.schedule] : []
+            )
+            assert.deepStrictEqual(made.at(-1), { id, name: "nightly" })
             assert.strictEqual(run.state, end)
             if (end === "failed")
               assert.match(run.reason ?? "", /step 3: backup \w{12} failed: no room on the disk$/)

@@ -386,7 +386,8 @@ const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     created_at TEXT NOT NULL,
     finished_at TEXT,
     reason TEXT,
-    drill TEXT
+    drill TEXT,
+    schedule TEXT
   )`
   yield* sql`CREATE INDEX backups_by_time ON backups (created_at, id)`
   yield* sql`CREATE INDEX backups_by_server ON backups (server_id, created_at, id)`

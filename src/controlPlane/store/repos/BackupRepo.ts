@@ -5,6 +5,7 @@ import {
   BackupFigures,
   type BackupPatch,
   BackupRecord,
+  BackupSchedule,
   shownBackup
 } from "../../../contract/domain/Backup.ts"
 import { TargetSettings } from "../../../contract/domain/BackupTarget.ts"
@@ -37,7 +38,8 @@ const BackupRow = Schema.Struct({
   overrides: JsonColumn(Schema.toType(Overrides)),
   figures: Schema.NullOr(JsonColumn(BackupFigures)),
   pinned: BooleanColumn,
-  drill: Schema.NullOr(JsonColumn(BackupDrill))
+  drill: Schema.NullOr(JsonColumn(BackupDrill)),
+  schedule: Schema.NullOr(JsonColumn(BackupSchedule))
 })
 const encode = writeRow(BackupRow)
 const encodeFigures = writeRow(JsonColumn(BackupFigures))

@@ -11,6 +11,7 @@ import { action, drawReply, empty, listing, pageHead, searchField, status } from
 import { onEvent } from "../../state/live.ts"
 import { figuresOf, isUnfinished, operations } from "../../state/operations.ts"
 import { addressOf, follow } from "../../state/router.ts"
+import { membership, rows } from "../../state/servers.ts"
 import { askBackup, download, itemsOf, titleOf, whyNoDownload } from "./backupActions.tsx"
 import { askNewServer, askRestore, whyNoServer } from "./restoreDialog.tsx"
 
@@ -64,13 +65,28 @@ const Progress = ({ operation_id }: Backup): View | null => {
 }
 
 interface Shown {
+  /** The server of the page, if it is not deleted. */
   readonly server: Server | undefined
   /** Whether the list has backups of any server, so that each row names its server. */
   readonly isOfAny: boolean
 }
 
-const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged: () => void): View => {
-  const { created_at, drill, id, name, pinned, reason, server_id, size_bytes, state, stored_bytes } = backup
+const Row = (backup: Backup, now: number, shown: Shown, onChanged: () => void): View => {
+  const {
+    created_at,
+    drill,
+    id,
+    name,
+    pinned,
+    reason,
+    schedule,
+    server_id,
+    size_bytes,
+    state,
+    stored_bytes
+  } = backup
+  const { isOfAny } = shown
+  const server = shown.server ?? rows.get(server_id)
   const server_name = backup.server_name ?? server_id
   const title = titleOf(backup)
   const whyNoUse = state === "done" ? undefined : `The backup is ${state}.`
@@ -85,6 +101,14 @@ const Row = (backup: Backup, now: number, { isOfAny, server }: Shown, onChanged:
           <a class="server-link" href={addressOf.server(server_id, "backups")} onClick={follow}>
             {server_name}
           </a>
+        )}
+        {schedule !== undefined && (
+          <span class="backup-facts">
+            <span class="muted">{"made by the schedule "}</span>
+            <a href={addressOf.schedules(schedule.id)} onClick={follow}>
+              {schedule.name}
+            </a>
+          </span>
         )}
         <span class="muted backup-facts">{factsOf(backup)}</span>
         {reason !== undefined && <span class="problem backup-facts">{reason}</span>}
@@ -178,6 +202,8 @@ export const BackupList = (props: { readonly id?: string; readonly server?: Serv
   const shown = all.filter(({ name = "", server_id, server_name = "" }) =>
     [name, server_id, server_name].some((text) => text.toLowerCase().includes(wanted))
   )
+  // A server that comes or goes is restored or made again.
+  membership.value
   const now = Date.now()
   const create =
     server === undefined

@@ -1,114 +1,23 @@
 /** What can be done with backups (spec 12.1), and the dialogs that ask for it. */
 import { useState } from "preact/hooks"
-import { get, post, type Reply, request, segment, useGet, useReply } from "../../api/http.ts"
-import { isAdmin, whyNot } from "../../api/session.ts"
-import type { Backup, BackupEntry, BackupTarget, Operation, Server } from "../../api/types.ts"
+import { post, request, segment } from "../../api/http.ts"
+import { useTargets, whyNot } from "../../api/session.ts"
+import type { Backup, Operation, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { bytes, dateTime } from "../../dom/format.ts"
-import { icon } from "../../dom/icons.tsx"
-import { Dialog, FormDialog, openDialog, removalItem } from "../../parts/Dialog.tsx"
+import { dateTime } from "../../dom/format.ts"
+import { FormDialog, openDialog, removalItem } from "../../parts/Dialog.tsx"
 import { bodyOf, checkField, type Field, field, useForm } from "../../parts/form.tsx"
 import type { MenuItem } from "../../parts/Menu.tsx"
-import { action, drawReply, listing } from "../../parts/parts.tsx"
 import { failed, tell } from "../../state/notices.ts"
 import { ended, tellOperation } from "../../state/operations.ts"
-import { storeAddress } from "../files/fileApi.ts"
-
-/** Entries that the dialog shows of a folder. */
-const MOST = 1000
-
-const filesRoute = ({ id }: Backup, below: string, query: Readonly<Record<string, string>>): string =>
-  `/api/backups/${segment(id)}/files${below}?${new URLSearchParams(query)}`
-
-const childOf = (folder: string, name: string): string => `${folder === "/" ? "" : folder}/${name}`
-
-const downloadFile = (backup: Backup, path: string): Promise<void> =>
-  storeAddress((ticket) =>
-    filesRoute(backup, "/content", { path, ...(ticket === undefined ? {} : { ticket }) })
-  )
-
-const icons = { file: "file", folder: "folder", link: "link" } as const
-
-/** The folders on the way to a path, as buttons. */
-const Crumbs = (props: { readonly path: string; readonly open: (path: string) => void }): View => {
-  const names = props.path.split("/").filter(Boolean)
-  return (
-    <nav class="across" aria-label="Folders of the backup">
-      {["/", ...names].map((name, index) =>
-        action({
-          text: name,
-          class: "ghost",
-          onClick: () => props.open(`/${names.slice(0, index).join("/")}`)
-        })
-      )}
-    </nav>
-  )
-}
-
-const BrowseDialog = ({ backup, title }: { readonly backup: Backup; readonly title: string }): View => {
-  const [path, open] = useState("/")
-  const reply = useGet<ReadonlyArray<BackupEntry>>(filesRoute(backup, "", { path, limit: String(MOST) }))
-  const row = (entry: BackupEntry) => {
-    const { modified_at, name, size, target, type } = entry
-    const child = childOf(path, name)
-    return (
-      <tr key={name}>
-        <th scope="row">
-          <span class="across">
-            {icon(icons[type])}
-            {type === "folder" ? (
-              action({ text: name, class: "ghost", onClick: () => open(child) })
-            ) : (
-              <bdi>{name}</bdi>
-            )}
-            {target !== undefined && <span class="muted">{`→ ${target}`}</span>}
-          </span>
-        </th>
-        <td>{type === "file" ? bytes(size) : "–"}</td>
-        <td>
-          <time dateTime={modified_at}>{dateTime(modified_at)}</time>
-        </td>
-        <td class="cell-actions">
-          {type === "file" &&
-            action({
-              text: "Download",
-              icon: "download",
-              class: "ghost",
-              onClick: () => void downloadFile(backup, child)
-            })}
-        </td>
-      </tr>
-    )
-  }
-  return (
-    <Dialog title={`Files of ${title}`} class="is-wide">
-      <div class="stack">
-        <Crumbs path={path} open={open} />
-        {drawReply(reply, "Reading the folder", (entries) =>
-          entries.length === 0 ? (
-            <p class="muted">This folder is empty.</p>
-          ) : (
-            listing(["Name", "Size", "Changed", ""], entries.map(row), "files of the backup")
-          )
-        )}
-        {reply?.ok === true && reply.body.length === MOST && (
-          <p class="note">{`The first ${MOST} entries. The command muster backups files lists all.`}</p>
-        )}
-      </div>
-    </Dialog>
-  )
-}
-
-export const browse = (backup: Backup, title: string): void =>
-  openDialog(<BrowseDialog backup={backup} title={title} />)
+import { queryText, storeAddress } from "../files/fileApi.ts"
+import { browse, pathOf } from "./BackupFolders.tsx"
 
 /** The name of a backup for people; one without a name has its time. */
 export const titleOf = ({ created_at, name }: Backup): string => name ?? dateTime(created_at)
 
-const pathOf = ({ id }: Backup): string => `/api/backups/${segment(id)}`
-
 export const download = (backup: Backup): Promise<void> =>
-  storeAddress((ticket) => `${pathOf(backup)}/archive${ticket === undefined ? "" : `?ticket=${ticket}`}`)
+  storeAddress((ticket) => `${pathOf(backup)}/archive?${queryText({ ticket })}`)
 
 const verify = async (backup: Backup): Promise<void> => {
   const begun = await post<Operation>(`${pathOf(backup)}/verify`)
@@ -197,10 +106,10 @@ export const itemsOf = (backup: Backup, onChanged: () => void): ReadonlyArray<Me
   ]
 }
 
-const targetField = (reply: Reply<ReadonlyArray<BackupTarget>> | undefined): Field =>
-  reply?.ok === true
+const targetField = (ids: ReadonlyArray<string> | undefined): Field =>
+  ids !== undefined
     ? field("choice", "target", "Target", "Where the backup is stored.", {
-        choices: [["", "As the blueprint says"], ...reply.body.map(({ id }) => [id, id] as const)]
+        choices: [["", "As the blueprint says"], ...ids.map((id) => [id, id] as const)]
       })
     : field("text", "target", "Target", "The id of a target. Empty: as the blueprint says.")
 
@@ -237,11 +146,7 @@ const CreateDialog = (props: { readonly server: Server; readonly onChanged: () =
   const { onChanged, server } = props
   const { inputs, texts } = useForm({ kind: "", quiesce: "auto" })
   const [isPinned, setPinned] = useState(false)
-  // Other keys do not see the targets.
-  const targets = useReply<ReadonlyArray<BackupTarget>>(
-    isAdmin() ? (signal) => get("/api/backup-targets", signal) : undefined,
-    []
-  )
+  const targets = useTargets()
   const isUp = server.status !== "offline"
   const fields = [name, kind, targetField(targets), ...(isUp ? [quiesce] : [])]
   return (

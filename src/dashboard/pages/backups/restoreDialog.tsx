@@ -6,19 +6,23 @@ import type { Backup, Operation, RestorePlan, Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { ago, bytes, count, dateTime } from "../../dom/format.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { checkField, field, linesOf, useForm } from "../../parts/form.tsx"
+import { checkField, field, useForm } from "../../parts/form.tsx"
 import { drawReply } from "../../parts/parts.tsx"
 import { done } from "../../state/notices.ts"
 import { tellOperation } from "../../state/operations.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { nameOf } from "../../state/servers.ts"
+import { BackupFolders } from "./BackupFolders.tsx"
 
 /** Seconds for which a server that is to be restored may take to stop. */
 const STOP_SECONDS = 60
 
-const isOffline = ({ status }: Server): boolean => status === "offline"
+/** The server whose files are replaced, as the list or its page has it. */
+export type Restored = Pick<Server, "id" | "name" | "save" | "status">
 
-const whyNoRestore = (server: Server): string | undefined => {
+const isOffline = ({ status }: Restored): boolean => status === "offline"
+
+const whyNoRestore = (server: Restored): string | undefined => {
   if (isOffline(server)) return undefined
   if (server.save === false) return "The server is not saved: it would be deleted once it has stopped."
   return whyNoPower("stop")
@@ -53,19 +57,12 @@ const restore = async (id: string, body: unknown, isUp: boolean): Promise<Reply<
   return request("POST", `${path}/restore`, { body })
 }
 
-/** Fields of the choice of files. A person may write a path without its first slash, or with one at its end. */
 const what = field("choice", "what", "What to restore", "", {
   choices: [
     ["all", "All files"],
-    ["some", "Only these files and folders"]
+    ["some", "Only some files and folders"]
   ]
 })
-const paths = field(
-  "lines",
-  "paths",
-  "Files and folders",
-  "One path a line, such as /world or /server.properties."
-)
 const mode = field("choice", "mode", "Files that are not in the backup", "Such as new ones.", {
   choices: [
     ["replace", "Delete them"],
@@ -75,18 +72,10 @@ const mode = field("choice", "mode", "Files that are not in the backup", "Such a
 
 const MOST_PATHS = 100
 
-const pathsOf = (text: string): ReadonlyArray<string> =>
-  linesOf(text).map((line) => `/${line.split("/").filter(Boolean).join("/")}`)
-
-/** Refuses paths before the server is stopped for them. */
-const refusalOf = (named: ReadonlyArray<string>): Reply<never> | undefined => {
-  const refused = (detail: string, hint: string) => ({ ok: false, code: 422, detail, hint }) as const
-  if (named.length === 0)
-    return refused("No file or folder is named.", "Write one path a line, such as /world.")
-  const odd = named.find((path) => path.split("/").some((name) => name === "." || name === ".."))
-  if (odd !== undefined) return refused(`${odd} has the name . or ..`, "Write the path without it.")
-  if (named.length <= MOST_PATHS) return undefined
-  return refused(`${named.length} files and folders are named.`, `Name at most ${MOST_PATHS}.`)
+/** Why these files and folders cannot be restored, if so. */
+const lackOf = ({ length }: ReadonlyArray<string>): string | undefined => {
+  if (length === 0) return "Choose a file or folder first."
+  return length > MOST_PATHS ? `${length} files and folders are chosen: ${MOST_PATHS} at most.` : undefined
 }
 
 const followed = async (begun: Operation, detail: string, onChanged: () => void): Promise<void> => {
@@ -145,7 +134,7 @@ const Plan = ({ plan }: { readonly plan: RestorePlan }): View => {
 const RestoreDialog = (props: {
   readonly backup: Backup
   readonly title: string
-  readonly server: Server
+  readonly server: Restored
   readonly onChanged: () => void
 }): View => {
   const { backup, onChanged, server, title } = props
@@ -156,7 +145,7 @@ const RestoreDialog = (props: {
   const { inputs, texts } = useForm({ what: "all", mode: "replace" })
   const isPart = texts.what === "some"
   const isMerged = texts.mode === "merge"
-  const named = pathsOf(texts.paths ?? "")
+  const [named, choose] = useState<ReadonlyArray<string>>([])
   const name = server.name ?? server.id
   const body = {
     ...{ backup_id: backup.id, safety: isSafe, start: isStarted },
@@ -164,7 +153,7 @@ const RestoreDialog = (props: {
     ...(isMerged && { mode: "merge" }),
     ...(isDefined && { definition: "backup" })
   }
-  const lack = isPart ? refusalOf(named) : undefined
+  const lack = isPart ? lackOf(named) : undefined
   const plan = useReply<RestorePlan>(
     lack === undefined
       ? (signal) =>
@@ -181,8 +170,8 @@ const RestoreDialog = (props: {
     <FormDialog<Operation>
       title={`Restore ${name}?`}
       button={isUp ? "Stop and restore" : "Restore"}
-      whyNot={whyNoRestore(server)}
-      onSubmit={async () => lack ?? restore(server.id, body, isUp)}
+      whyNot={whyNoRestore(server) ?? lack}
+      onSubmit={() => restore(server.id, body, isUp)}
       onDone={(begun) => void followed(begun, `It has ${restored} of the backup ${title}.${undo}`, onChanged)}
     >
       <p>
@@ -190,7 +179,8 @@ const RestoreDialog = (props: {
         <strong>{ago(backup.created_at, Date.now())}</strong>
         {`, ${dateTime(backup.created_at)}. What players and plugins have written ${isPart ? "there " : ""}since is replaced. ${isPart ? "All other files" : isDefined ? "Ports and name" : "Settings, ports and name"} stay.`}
       </p>
-      {inputs(isPart ? [what, mode, paths] : [what, mode])}
+      {inputs([what, mode])}
+      {isPart && <BackupFolders backup={backup} chosen={{ paths: named, choose }} />}
       {lack === undefined && (
         <section class="restore-plan" aria-label="What changes">
           {drawReply(plan, "Comparing the files", (one) => (
@@ -215,7 +205,7 @@ const RestoreDialog = (props: {
   )
 }
 
-export const askRestore = (backup: Backup, title: string, server: Server, onChanged: () => void): void =>
+export const askRestore = (backup: Backup, title: string, server: Restored, onChanged: () => void): void =>
   openDialog(<RestoreDialog backup={backup} title={title} server={server} onChanged={onChanged} />)
 
 /** Why the key may not make a server of a backup, if so. */

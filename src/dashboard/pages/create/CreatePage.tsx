@@ -123,9 +123,10 @@ const CreationForm = (props: {
       <p class="problem" role="alert">
         {problem}
       </p>
-      {plan?.ok === true && plan.body.node_id === null && <p class="problem">{planProblem(plan)}</p>}
       <div class="across form-actions">
-        <div class="grow" />
+        <span class="muted grow" role="status">
+          {cannot}
+        </span>
         {action({ text: "Cancel", class: "ghost", onClick: () => go(listAddress()) })}
         {action({
           text: isBusy ? "Creating…" : "Create the server",

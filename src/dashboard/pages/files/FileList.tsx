@@ -7,7 +7,7 @@ import { addressOf, follow } from "../../state/router.ts"
 import { pathIn } from "./fileApi.ts"
 
 const typeNames = { file: "File", folder: "Folder", link: "Link", other: "Other" } as const
-const icons = { file: "file", folder: "folder", link: "link", other: "gear" } as const
+export const fileIcons = { file: "file", folder: "folder", link: "link", other: "gear" } as const
 
 const layers = {
   server: "",
@@ -127,7 +127,7 @@ export const FileList = (props: ListProps): View => {
       <tbody ref={body} onKeyDown={useKeys(props, focus)}>
         {entries.map((entry, index) => {
           const { modified_at, name, size, target, type } = entry
-          const inner = [icon(icons[type]), <bdi key="name">{name}</bdi>]
+          const inner = [icon(fileIcons[type]), <bdi key="name">{name}</bdi>]
           const common = { class: "file-link", tabIndex: index === active ? 0 : -1 }
           return (
             <tr

@@ -17,6 +17,7 @@ import {
   folderOf,
   folderPath,
   pathIn,
+  readPage,
   useFolder
 } from "./fileApi.ts"
 import {
@@ -182,7 +183,7 @@ export const FolderView = (props: {
 }): View => {
   const { id, path } = props
   const [from] = useState(props.from)
-  const { entries, failure, hasMore, more, reload } = useFolder(id, path)
+  const { entries, failure, hasMore, more, reload } = useFolder((after) => readPage(id, path, { after }))
   const [words, setWords] = useState("")
   const seen = useRef(stored.value)
   const [names, select] = useState<ReadonlySet<string>>(new Set())

@@ -12,15 +12,19 @@ export const LARGEST = 1024 * 1024
 /** The longest change of files, in milliseconds. */
 const LONG = 600_000
 
-type Query = Readonly<Record<string, string | number | boolean | ReadonlyArray<string> | undefined>>
+export type Query = Readonly<Record<string, string | number | boolean | ReadonlyArray<string> | undefined>>
 
-/** Returns the address of a route of files. */
-export const filesRoute = (id: string, route: string, query: Query = {}): string => {
+/** Returns the query of an address, without values that are undefined. */
+export const queryText = (query: Query): string => {
   const values = Object.entries(query).flatMap(([name, value]) =>
     value === undefined ? [] : [value].flat().map((one) => [name, String(one)])
   )
-  return `/api/servers/${segment(id)}/files${route}?${new URLSearchParams(values)}`
+  return new URLSearchParams(values).toString()
 }
+
+/** Returns the address of a route of files. */
+export const filesRoute = (id: string, route: string, query: Query = {}): string =>
+  `/api/servers/${segment(id)}/files${route}?${queryText(query)}`
 
 /** Returns the path of a name in a folder, whose path may end with a slash. */
 export const pathIn = (folder: string, name: string): string => `${folder.replace(/\/$/, "")}/${name}`
@@ -33,11 +37,12 @@ export const fileName = (path: string): string => path.slice(folderOf(path).leng
 /** The path of a folder as the API takes it. */
 export const folderPath = (folder: string): string => (folder === "/" ? folder : folder.replace(/\/$/, ""))
 
-const readPage = (id: string, folder: string, query: Query) =>
+/** Reads a page of a folder. */
+export const readPage = (id: string, folder: string, query: Query) =>
   get<ReadonlyArray<FileEntry>>(filesRoute(id, "", { path: folderPath(folder), ...query }))
 
-export interface Folder {
-  readonly entries: ReadonlyArray<FileEntry> | undefined
+export interface Folder<Entry> {
+  readonly entries: ReadonlyArray<Entry> | undefined
   readonly failure: Failure | undefined
   /** Whether the folder has entries that are not read yet. */
   readonly hasMore: boolean
@@ -45,12 +50,17 @@ export interface Folder {
   readonly more: () => void
 }
 
-/** Reads the first page of a folder, and a further one with each call of `more`. Another folder needs another caller. */
-export const useFolder = (id: string, path: string): Folder => {
-  const [entries, setEntries] = useState<ReadonlyArray<FileEntry>>()
+/**
+ * Reads the first page of a folder, and a further one with each call of `more`. Another folder needs another caller.
+ * @param readAfter reads the page after a name
+ */
+export const useFolder = <Entry extends { readonly name: string }>(
+  readAfter: (name: string | undefined) => Promise<Reply<ReadonlyArray<Entry>>>
+): Folder<Entry> => {
+  const [entries, setEntries] = useState<ReadonlyArray<Entry>>()
   const [failure, setFailure] = useState<Failure>()
   const [hasMore, setMore] = useState(false)
-  const [wanted, setWanted] = useState<{ readonly known: ReadonlyArray<FileEntry>; readonly most: number }>({
+  const [wanted, setWanted] = useState<{ readonly known: ReadonlyArray<Entry>; readonly most: number }>({
     known: [],
     most: 1
   })
@@ -60,7 +70,7 @@ export const useFolder = (id: string, path: string): Folder => {
       const read = [...wanted.known]
       let next = true
       while (next && read.length < wanted.most) {
-        const reply = await readPage(id, path, { after: read.at(-1)?.name })
+        const reply = await readAfter(read.at(-1)?.name)
         if (isGone) return
         if (!reply.ok) return setFailure(reply)
         read.push(...reply.body)

@@ -1,12 +1,12 @@
 import { useState } from "preact/hooks"
 import { request, useNewest, useReply } from "../../api/http.ts"
 import { useBlueprints, whyNot } from "../../api/session.ts"
-import type { Blueprint, DefinitionChange, Rollout, RolloutPlan } from "../../api/types.ts"
+import type { DefinitionChange, Rollout, RolloutPlan } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { count, counted } from "../../dom/format.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
 import { definitionChanges } from "../../parts/differences.tsx"
-import { bodyOf, type Field, field, useForm } from "../../parts/form.tsx"
+import { blueprintField, bodyOf, field, useForm } from "../../parts/form.tsx"
 import { action, drawReply, empty, pageHead } from "../../parts/parts.tsx"
 import { clearSelection } from "../../state/listed.ts"
 import { done } from "../../state/notices.ts"
@@ -45,14 +45,6 @@ const notice = [
   ),
   field("number", "notify_seconds", "Seconds after the line", "Until the restart. Empty: 10.")
 ]
-
-const blueprintField = (all: ReadonlyArray<Blueprint>): Field =>
-  field("choice", "blueprint_id", "Blueprint", "All its servers get today’s definition.", {
-    choices: [
-      ["", "Choose a blueprint"],
-      ...all.map(({ metadata: { id, name } }) => [id, name === id ? id : `${name} (${id})`] as const)
-    ]
-  })
 
 const NAMED = 6
 
@@ -132,7 +124,7 @@ const NewRollout = ({ ids }: { readonly ids: ReadonlyArray<string> | undefined }
       : plan === undefined
         ? "The definitions are being compared."
         : !plan.ok
-          ? plan.detail
+          ? `${plan.detail} ${plan.hint}`
           : changing === 0
             ? "No server would change."
             : undefined)
@@ -154,10 +146,9 @@ const NewRollout = ({ ids }: { readonly ids: ReadonlyArray<string> | undefined }
     >
       <p class="muted">The servers get today’s blueprint and software, a few at a time.</p>
       {ids === undefined &&
-        drawReply(blueprints, "Loading the blueprints", (all) => inputs([blueprintField(all)]))}
+        inputs([blueprintField(blueprints, "Choose a blueprint", "All its servers get today’s definition.")])}
       {inputs(shown)}
-      {selector !== undefined &&
-        drawReply(plan, "Comparing the definitions", (body) => <Plan plan={body} />, true)}
+      {plan?.ok === true && <Plan plan={plan.body} />}
     </FormDialog>
   )
 }

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact"
-import { useState } from "preact/hooks"
+import { useEffect, useRef, useState } from "preact/hooks"
 import { request, segment, useGet, useNewest } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { RunState, Schedule, ScheduleRun } from "../../api/types.ts"
@@ -152,10 +152,15 @@ const ScheduleCard = (props: {
   readonly onChanged: () => void
 }): View => {
   const { onChanged, schedule, tick } = props
-  const { cron, enabled, last_run, name, next_at, selector, server_id, source, steps, timezone } = schedule
+  const { cron, enabled, id, last_run, name, next_at, selector, server_id, source, steps, timezone } =
+    schedule
   const [isOpen, setOpen] = useState(false)
+  const card = useRef<HTMLElement>(null)
+  useEffect(() => {
+    if (location.hash === `#${id}`) card.current?.scrollIntoView()
+  }, [])
   return (
-    <article class="stack card schedule" aria-label={`Schedule ${name}`}>
+    <article ref={card} class="stack card schedule" aria-label={`Schedule ${name}`}>
       <div class="across schedule-head">
         <h2>{name}</h2>
         {!enabled && status("paused", "paused")}
@@ -187,7 +192,7 @@ const ScheduleCard = (props: {
           onClick: () => setOpen(!isOpen)
         })}
       </div>
-      {isOpen && <ScheduleRuns id={schedule.id} again={tick} onChanged={onChanged} />}
+      {isOpen && <ScheduleRuns id={id} again={tick} onChanged={onChanged} />}
     </article>
   )
 }

@@ -1,14 +1,13 @@
-import { get, request, segment, useReply } from "../../api/http.ts"
-import { isAdmin } from "../../api/session.ts"
-import type { BackupTarget, Schedule, SchedulePlan } from "../../api/types.ts"
+import { type Reply, request, segment, useReply } from "../../api/http.ts"
+import { useBlueprints, useTargets } from "../../api/session.ts"
+import type { Schedule, SchedulePlan } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { counted, labelTexts } from "../../dom/format.ts"
 import { readStep, stepText } from "../../dom/stepText.ts"
 import { FormDialog, openDialog } from "../../parts/Dialog.tsx"
-import { bodyOf, field, linesOf, type Texts, useForm } from "../../parts/form.tsx"
-import { drawReply } from "../../parts/parts.tsx"
+import { blueprintField, bodyOf, FieldInput, field, linesOf, type Texts, useForm } from "../../parts/form.tsx"
 import { done } from "../../state/notices.ts"
-import { rows } from "../../state/servers.ts"
+import { nameOf, rows } from "../../state/servers.ts"
 
 const styles = { dateStyle: "medium", timeStyle: "short", hour12: false } as const
 
@@ -48,26 +47,51 @@ const identity = [
   field("text", "timezone", "Time zone", "A name such as Europe/Berlin.")
 ]
 
-const servers = [
+/** Servers whose names are suggested. */
+const MOST_NAMES = 200
+
+const serversWith = (blueprints: ReturnType<typeof useBlueprints>) => [
   field(
     "text",
     "server_id",
     "Server",
-    "The name or id of one server. Empty: the servers of a blueprint or with labels."
+    "The name or id of one server. Empty: the servers of a blueprint or with labels.",
+    { choices: [...rows.values()].slice(0, MOST_NAMES).map(({ id }) => [nameOf(id), id] as const) }
   ),
-  field("text", "blueprint_id", "Blueprint", "The id of a blueprint. Empty: all blueprints."),
+  blueprintField(blueprints, "All blueprints", "Its servers, those of later, too. Not used with one server."),
   field("pairs", "labels", "Labels", "One key=value a line. Empty: any labels.")
 ]
 
-/** @param targets the ids of the targets that a step may name */
-const stepsWith = (targets: ReadonlyArray<string>) => [
-  field(
-    "lines",
-    "steps",
-    "Steps",
-    `One a line: warn=10m,1m:say Restart in {{left}} · power=restart · command=say hi · wait=60s · wait-for=running:2m · upgrade · backup, or backup=TARGET${targets.length === 0 ? "" : ` (${targets.join(", ")})`} · webhook=ID`
-  )
+const steps = field(
+  "lines",
+  "steps",
+  "Steps",
+  "One a line, in their order. Change the words and times as you like."
+)
+
+/** Steps to begin with, and what each does. */
+const examples: ReadonlyArray<readonly [string, string]> = [
+  ["warn=10m,1m,10s:say Restart in {{left}}", "Warn the players 10 min, 1 min and 10 s before the next step"],
+  ["backup", "Back up, and wait for the end"],
+  ["power=restart", "Restart"],
+  ["power=start", "Start"],
+  ["power=stop", "Stop"],
+  ["command=say hello", "Write a line to the console"],
+  ["wait=60s", "Wait"],
+  ["wait-for=running:2m", "Wait until the server runs"],
+  ["upgrade", "Upgrade to today’s blueprint"],
+  ["webhook=ID", "Send to a webhook"]
 ]
+
+/** @param targets the ids of the targets that a step may name */
+const exampleWith = (targets: ReadonlyArray<string> = []) =>
+  field("choice", "example", "Add a step", "", {
+    choices: [
+      ["", "Choose a step"],
+      ...examples,
+      ...targets.map((id) => [`backup=${id}`, `Back up to ${id}`] as const)
+    ]
+  })
 
 const settings = [
   field("number", "max_parallel", "Servers at a time", "1 to 50."),
@@ -114,9 +138,8 @@ const textsOf = (schedule: Schedule): Texts => ({
 })
 
 const fresh: Texts = {
-  timezone: viewerZone,
-  steps: "warn=10m,1m,10s:say Restart in {{left}}\npower=restart",
-  ...{ max_parallel: "5", stagger: "0", only_if: "running", on_failure: "stop", overlap: "skip" },
+  ...{ timezone: viewerZone, cron: "0 4 * * *" },
+  ...{ max_parallel: "5", stagger: "0", on_failure: "stop", overlap: "skip" },
   ...{ missed: "skip", catch_up: "3600" }
 }
 
@@ -168,8 +191,14 @@ const lackOf = (texts: Texts): string | undefined => {
   return linesOf(steps).length === 0 ? "Enter a step first." : undefined
 }
 
+/** Why the service would refuse the form, if so; a service that is away may be back. */
+const refusalOf = (plan: Reply<SchedulePlan> | undefined): string | undefined => {
+  if (plan === undefined) return "Computing the next times"
+  return plan.ok || plan.code === 0 ? undefined : `${plan.detail} ${plan.hint}`
+}
+
 const Plan = ({ plan, timezone }: { readonly plan: SchedulePlan; readonly timezone: string }): View => (
-  <div class="stack schedule-plan">
+  <section class="stack schedule-plan" aria-label="Preview">
     <p>
       <strong>{counted(plan.servers_total, "server")}</strong>
       {" today."}
@@ -187,7 +216,7 @@ const Plan = ({ plan, timezone }: { readonly plan: SchedulePlan; readonly timezo
         </li>
       ))}
     </ol>
-  </div>
+  </section>
 )
 
 const ScheduleDialog = (props: {
@@ -195,12 +224,9 @@ const ScheduleDialog = (props: {
   readonly onStored: (schedule: Schedule) => void
 }): View => {
   const { onStored, schedule } = props
-  const { inputs, texts } = useForm(() => (schedule === undefined ? fresh : textsOf(schedule)))
-  // Other keys do not see the targets.
-  const targets = useReply<ReadonlyArray<BackupTarget>>(
-    isAdmin() ? (signal) => get("/api/backup-targets", signal) : undefined,
-    []
-  )
+  const { inputs, set, texts } = useForm(() => (schedule === undefined ? fresh : textsOf(schedule)))
+  const blueprints = useBlueprints()
+  const example = exampleWith(useTargets())
   const lack = lackOf(texts)
   const body = bodyIn(texts, schedule)
   const { only_if, ...others } = body
@@ -216,7 +242,7 @@ const ScheduleDialog = (props: {
     <FormDialog<Schedule>
       title={schedule === undefined ? "New schedule" : `Change ${schedule.name}`}
       button={schedule === undefined ? "Create the schedule" : "Save"}
-      whyNot={lack}
+      whyNot={lack ?? refusalOf(plan)}
       onSubmit={() =>
         schedule === undefined
           ? request<Schedule>("POST", "/api/schedules", { body: sent })
@@ -226,18 +252,20 @@ const ScheduleDialog = (props: {
       class="is-wide"
     >
       {inputs(identity)}
-      {inputs(servers)}
-      {inputs(stepsWith(targets?.ok === true ? targets.body.map(({ id }) => id) : []))}
-      {inputs(settings)}
-      <section aria-label="Preview">
-        {lack !== undefined ? (
-          <p class="muted">{lack}</p>
-        ) : (
-          drawReply(plan, "Computing the next times", (one) => (
-            <Plan plan={one} timezone={texts.timezone ?? "UTC"} />
-          ))
-        )}
-      </section>
+      {inputs(serversWith(blueprints))}
+      <FieldInput
+        field={example}
+        text=""
+        onChange={(line) => set("steps", [...linesOf(texts.steps), line].join("\n"))}
+      />
+      {inputs([steps])}
+      <details>
+        <summary>More settings</summary>
+        {inputs(settings)}
+      </details>
+      {lack === undefined && plan?.ok === true && (
+        <Plan plan={plan.body} timezone={texts.timezone ?? "UTC"} />
+      )}
     </FormDialog>
   )
 }

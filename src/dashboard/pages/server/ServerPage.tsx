@@ -25,6 +25,7 @@ import { addressText, crashOf, failureText, problemText, rowOf, titleOf } from "
 import { changed, put, rows } from "../../state/servers.ts"
 import { BackupList } from "../backups/BackupList.tsx"
 import { Files } from "../files/Files.tsx"
+import { DeletedNote } from "../servers/DeletedPage.tsx"
 import { Changes } from "./Changes.tsx"
 import { Console } from "./Console.tsx"
 import { Installation } from "./Installation.tsx"
@@ -267,7 +268,8 @@ export const ServerPage = (props: { readonly id: string } & Place): View => {
           "servers",
           isGone ? "This server does not exist" : "The server cannot be shown",
           reading.ok ? "" : reading.detail,
-          action({ text: "Show all servers", onClick: () => go(listAddress()) })
+          action({ text: "Show all servers", onClick: () => go(listAddress()) }),
+          isGone && <DeletedNote />
         )}
         {isGone && <Remains id={id} />}
       </div>

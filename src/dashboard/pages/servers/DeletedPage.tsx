@@ -2,11 +2,11 @@ import { request, segment, useGet, useList } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { ago, duration } from "../../dom/format.ts"
+import { ago, counted, duration } from "../../dom/format.ts"
 import { removalButton } from "../../parts/Dialog.tsx"
 import { action, drawReply, empty, listing, pageHead } from "../../parts/parts.tsx"
 import { tell } from "../../state/notices.ts"
-import { addressOf, go } from "../../state/router.ts"
+import { addressOf, follow, go } from "../../state/router.ts"
 
 const EVERY = 10_000
 const LIST = "/api/servers?deleted=true&include=name"
@@ -76,6 +76,17 @@ export const DeletedPage = (): View => {
             )
       )}
     </div>
+  )
+}
+
+/** Leads to the deleted servers that can be undeleted, if there are some. */
+export const DeletedNote = (): View | null => {
+  const reply = useGet<ReadonlyArray<Server>>(LIST)
+  const number = reply?.ok === true ? reply.body.length : 0
+  return number === 0 ? null : (
+    <a href={addressOf.deleted} onClick={follow}>
+      {`${counted(number, "deleted server")} can be undeleted`}
+    </a>
   )
 }
 

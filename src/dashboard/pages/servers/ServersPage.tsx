@@ -24,7 +24,7 @@ import { titleOf } from "../../state/rows.ts"
 import { isCut, isLoaded, MOST, membership, rows } from "../../state/servers.ts"
 import { NodeStrip } from "../NodesPage.tsx"
 import { showNewRollout } from "../rollouts/RolloutsPage.tsx"
-import { KeptFor } from "./DeletedPage.tsx"
+import { DeletedNote, KeptFor } from "./DeletedPage.tsx"
 import { ServerTable } from "./ServerTable.tsx"
 
 const statuses: ReadonlyArray<Filter["status"]> = [
@@ -252,7 +252,8 @@ const NoServers = (): View => {
     "servers",
     "No server yet",
     "Create the first one from a blueprint. It appears here the moment the service has stored it.",
-    whyNot("create") === undefined && create()
+    whyNot("create") === undefined && create(),
+    <DeletedNote />
   )
 }
 
