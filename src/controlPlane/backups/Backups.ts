@@ -245,11 +245,7 @@ export class Backups extends Context.Service<Backups>()("muster/backups/Backups"
     })
 
     /** Begins a backup. @param by the schedule that makes it, if one does */
-    const create = Effect.fn("Backups.create")(function* (
-      id: ServerId,
-      request: BackupRequest,
-      by?: MadeBy
-    ) {
+    const create = Effect.fn("Backups.create")(function* (id: ServerId, request: BackupRequest, by?: MadeBy) {
       const server = yield* recordOf(id)
       yield* refuseMoving(id)
       if (server.install.phase !== "ready") return yield* wrongStatus(server)

@@ -169,7 +169,9 @@ const makeBackupStep = Effect.gen(function* () {
     const schedule = { id: run.schedule_id, name }
     const operation = yield* attempt(
       Effect.gen(function* () {
-        return (yield* backups.operationOf(id)) ?? (yield* backups.create(record.id, request, { id, schedule }))
+        return (
+          (yield* backups.operationOf(id)) ?? (yield* backups.create(record.id, request, { id, schedule }))
+        )
       })
     )
     if (background) return

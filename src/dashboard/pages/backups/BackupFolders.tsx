@@ -112,7 +112,7 @@ const Folder = (props: Shown & { readonly path: string; readonly open: (path: st
           Reading the folder
         </p>
       ) : (
-        listing(["Name", "Size", "Changed", ""], entries.map(row), "files of the backup")
+        listing(["Name", "Size", "Changed", ""], entries.map(row), "backup-files")
       )}
       {hasMore && action({ text: "Show further entries", class: "wide", onClick: more })}
     </>
