@@ -1,12 +1,12 @@
 /** The routes of {@link NodeFiles} on the daemon (spec 10.5). */
 import { Effect, References, Stream } from "effect"
+import type { HttpServerRequest } from "effect/http"
 import { Conflict, InternalError, Unavailable } from "../contract/domain/errors.ts"
 import type { Daemon } from "../contract/nodeApi/Daemon.ts"
 import { DaemonApi } from "../contract/nodeApi/DaemonApi.ts"
-import type { NodeBackups } from "../contract/nodeApi/NodeBackups.ts"
-import type { FileError, NodeFiles } from "../contract/nodeApi/NodeFiles.ts"
+import type { FileError } from "../contract/nodeApi/NodeFiles.ts"
 import { refusalError } from "../contract/nodeApi/NodeFilesApi.ts"
-import { type NodeUploads, type UploadError, uploadRefusalError } from "../contract/nodeApi/NodeUploadsApi.ts"
+import { type UploadError, uploadRefusalError } from "../contract/nodeApi/NodeUploadsApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
 import { serveSession } from "./access/sessionHttp.ts"
 import { ServedDaemon } from "./ServedDaemon.ts"
@@ -27,45 +27,38 @@ const outcomeOf = (error: FileError | undefined) => {
   return { refused: { status: 500, detail, hint } }
 }
 
-/** The daemon, once it is ready, for calls whose work must not log with the annotations of their request. */
-const makeAsk = Effect.map(
-  ServedDaemon,
-  (served) =>
-    <A, E, R>(use: (daemon: Daemon) => Effect.Effect<A, E, R>) =>
-      Effect.provideService(Effect.flatMap(served.daemon, use), References.CurrentLogAnnotations, {})
-)
+/** The body of a request ended before its last byte. */
+const bodyLost = new Conflict({ detail: "the transfer was interrupted", hint: "Send the file again." })
+
+const bodyOf = (request: HttpServerRequest.HttpServerRequest) =>
+  Stream.mapError(request.stream, () => bodyLost)
+
+/** Makes calls of a part of the daemon, once it is ready, whose work must not log with the annotations of their request. */
+const makeCall = <P, F, H>(part: (daemon: Daemon) => P, toHttp: (error: F) => H) =>
+  Effect.map(
+    ServedDaemon,
+    (served) =>
+      <A, R>(use: (of: P) => Effect.Effect<A, F | Conflict, R>) =>
+        Effect.flatMap(served.daemon, (daemon) => use(part(daemon))).pipe(
+          Effect.provideService(References.CurrentLogAnnotations, {}),
+          Effect.mapError((error) => (error instanceof Conflict ? error : toHttp(error)))
+        )
+  )
 
 /** The routes of {@link NodeBackups} on the daemon (spec 12.3). */
 export const NodeBackupsHandlers = handlersOf(
   DaemonApi,
   "nodeBackups",
   Effect.fn(function* (handlers) {
-    const ask = yield* makeAsk
-    const call = <A, R>(use: (backups: NodeBackups) => Effect.Effect<A, FileError, R>) =>
-      Effect.mapError(
-        ask(({ backups }) => use(backups)),
-        httpError
-      )
+    const call = yield* makeCall(({ backups }) => backups, httpError)
     return handlers.handleAll({
       work: ({ params, payload }) => call((backups) => backups.work(params.id, payload)),
       receive: ({ params, query: { backup_id, operation_id, part, ...archive }, request }) =>
-        ask(({ backups }) =>
-          backups.receive(
-            params.id,
-            {
-              operation_id,
-              task: {
-                kind: "restore",
-                backup_id,
-                archive,
-                arrives: true,
-                ...(part === undefined ? {} : { part })
-              },
-              target: { type: "node" }
-            },
-            Stream.mapError(request.stream, () => bodyLost)
-          )
-        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
+        call((backups) => {
+          const restored = part === undefined ? {} : { part }
+          const task = { kind: "restore", backup_id, archive, arrives: true, ...restored } as const
+          return backups.receive(params.id, { operation_id, task, target: { type: "node" } }, bodyOf(request))
+        }),
       cancel: ({ params, payload }) => call((backups) => backups.cancel(params.id, payload)),
       remove: ({ params, payload }) => call((backups) => backups.remove(params.backup, payload.target)),
       archive: ({ params, payload: { range, ...stored } }) =>
@@ -78,34 +71,18 @@ export const NodeBackupsHandlers = handlersOf(
         call((backups) => backups.definition({ id: params.backup, ...payload })),
       index: ({ params, payload }) => call((backups) => backups.index({ id: params.backup, ...payload })),
       compare: ({ params, query, request }) =>
-        ask(({ backups }) =>
-          backups.compare(
-            params.id,
-            query,
-            Stream.mapError(request.stream, () => bodyLost)
-          )
-        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : httpError(error)))),
+        call((backups) => backups.compare(params.id, query, bodyOf(request))),
       test: ({ payload }) => call((backups) => backups.test(payload.target))
     })
   })
 )
-
-/** The body of a request ended before its last byte. */
-export const bodyLost = new Conflict({ detail: "the transfer was interrupted", hint: "Send the file again." })
 
 export const NodeFilesHandlers = handlersOf(
   DaemonApi,
   "nodeFiles",
   Effect.fn(function* (handlers) {
     const served = yield* ServedDaemon
-    const askAny = yield* makeAsk
-    const ask = <A, E, R>(use: (files: NodeFiles) => Effect.Effect<A, E, R>) =>
-      askAny(({ files }) => use(files))
-    const call = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError, R>) =>
-      Effect.mapError(ask(use), httpError)
-    /** As `call`, with the body of the request. */
-    const take = <A, R>(use: (files: NodeFiles) => Effect.Effect<A, FileError | Conflict, R>) =>
-      Effect.mapError(ask(use), (error) => (error instanceof Conflict ? error : httpError(error)))
+    const call = yield* makeCall(({ files }) => files, httpError)
     return handlers
       .handleAll({
         list: ({ params, query: { after, limit, path, sizes } }) =>
@@ -120,20 +97,10 @@ export const NodeFilesHandlers = handlersOf(
         entry: ({ params, query }) => call((files) => files.stat(params.id, query.path)),
         read: ({ params, query }) => call((files) => files.read(params.id, { ...query, isTransient: true })),
         write: ({ params, query, request }) =>
-          take((files) =>
-            files.write(
-              params.id,
-              { ...query, isOwned: true },
-              Stream.mapError(request.stream, () => bodyLost)
-            )
-          ),
+          call((files) => files.write(params.id, { ...query, isOwned: true }, bodyOf(request))),
         receive: ({ params, query: { operation_id, ...query }, request }) =>
-          take((files) =>
-            files.receive(
-              params.id,
-              { operation_id, task: { kind: "unpack", ...query } },
-              Stream.mapError(request.stream, () => bodyLost)
-            )
+          call((files) =>
+            files.receive(params.id, { operation_id, task: { kind: "unpack", ...query } }, bodyOf(request))
           ),
         change: ({ params, payload }) =>
           Effect.map(
@@ -169,42 +136,17 @@ export const NodeUploadsHandlers = handlersOf(
   DaemonApi,
   "nodeUploads",
   Effect.fn(function* (handlers) {
-    const served = yield* ServedDaemon
-    const ask = <A, E, R>(use: (uploads: NodeUploads) => Effect.Effect<A, E, R>) =>
-      Effect.provideService(
-        Effect.flatMap(served.daemon, ({ files }) => use(files.uploads)),
-        References.CurrentLogAnnotations,
-        {}
-      )
+    const call = yield* makeCall(({ files }) => files.uploads, failureOf)
+    const callOfAll = yield* makeCall(({ files }) => files.uploads, httpError)
     return handlers.handleAll({
-      begin: ({ params, payload }) =>
-        Effect.mapError(
-          ask((uploads) => uploads.begin(params.id, payload)),
-          failureOf
-        ),
+      begin: ({ params, payload }) => call((uploads) => uploads.begin(params.id, payload)),
       find: ({ params, query }) =>
-        Effect.mapError(
-          ask((uploads) => uploads.find(params.id, { upload_id: params.upload, ...query })),
-          failureOf
-        ),
+        call((uploads) => uploads.find(params.id, { upload_id: params.upload, ...query })),
       append: ({ params, query, request }) =>
-        ask((uploads) =>
-          uploads.append(
-            params.id,
-            { upload_id: params.upload, ...query },
-            Stream.mapError(request.stream, () => bodyLost)
-          )
-        ).pipe(Effect.mapError((error) => (error instanceof Conflict ? error : failureOf(error)))),
+        call((uploads) => uploads.append(params.id, { upload_id: params.upload, ...query }, bodyOf(request))),
       end: ({ params, query }) =>
-        Effect.mapError(
-          ask((uploads) => uploads.end(params.id, { upload_id: params.upload, ...query })),
-          failureOf
-        ),
-      endOf: ({ payload }) =>
-        Effect.mapError(
-          ask((uploads) => uploads.endOf(payload.owners)),
-          httpError
-        )
+        call((uploads) => uploads.end(params.id, { upload_id: params.upload, ...query })),
+      endOf: ({ payload }) => callOfAll((uploads) => uploads.endOf(payload.owners))
     })
   })
 )

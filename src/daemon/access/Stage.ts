@@ -38,7 +38,6 @@ export interface StageParts {
   readonly room: Room
   /** Takes room for bytes and entries before they are written. */
   readonly take: (bytes: number, entries: number) => Effect.Effect<void, FileRefused | IoError>
-  /** The folder that gets the members. */
   readonly tree: fs.FileHandle
   /** Where that folder will be. */
   readonly to: Place

@@ -34,10 +34,8 @@ const Record = Schema.Struct({
 export type Unmade = Staging & { readonly path: string; readonly from: string | undefined }
 const decode = Schema.decodeUnknownOption(Schema.fromJsonString(Record))
 
-/** The unfinished writes of one server. */
 export class Unfinished {
   readonly #folder: string
-  /** Records of writes that run. */
   readonly #running = new Set<string>()
   readonly #undoing = Semaphore.makeUnsafe(1)
   /** Whether an earlier daemon, or a write that was interrupted, may have left a record. */

@@ -16,7 +16,7 @@ import {
   zipEnd,
   zipHeader
 } from "../archives/format.ts"
-import { toIoError } from "../disk/fsio.ts"
+import { orOn, toIoError } from "../disk/fsio.ts"
 import { io, PERMISSIONS, within } from "../disk/safePath.ts"
 import { type AccessError, unprocessable } from "./refused.ts"
 import { bytesOf, type Site } from "./Site.ts"
@@ -29,7 +29,6 @@ const WAITING = 4
 const MOST_ZIPPED = 500_000
 const MOST_DIRECTORY = 64 * 1024 * 1024
 
-/** Gets the bytes of a file that were read. */
 type OnRead = (bytes: number) => void
 
 type Emit = (bytes: Uint8Array) => Effect.Effect<void>
@@ -176,10 +175,7 @@ const addEntry = Effect.fnUntraced(function* (
     ).pipe(
       Effect.asSome,
       // The server has removed the link, or put something else in its place.
-      Effect.catchIf(
-        (error) => error._tag === "IoError" && (error.code === "ENOENT" || error.code === "EINVAL"),
-        () => Effect.succeedNone
-      )
+      orOn(Option.none(), "ENOENT", "EINVAL")
     )
     if (Option.isNone(target)) return
     return yield* writer.add({ ...entry, kind: "link", target: target.value }, Stream.empty)

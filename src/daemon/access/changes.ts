@@ -11,7 +11,7 @@ import { holdsHidden, refuseFixed, refuseProtected } from "./protection.ts"
 import { conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
 import type { Room } from "./room.ts"
 import type { Located, Place, Site } from "./Site.ts"
-import { copyInside, removeInside, walkInside } from "./trees.ts"
+import { copyInside, removeInside, renameAt, walkInside } from "./trees.ts"
 import type { Staged, Staging, Unfinished, Unmade } from "./Unfinished.ts"
 
 /** Entries of one copy, unless a task makes it: the server may add some after the count. */
@@ -48,7 +48,7 @@ const discard = Effect.fnUntraced(function* (path: string, { copied }: Staged, a
   yield* removeInside(path, aside)
 })
 
-const needEntry = Effect.fnUntraced(function* (site: Site, place: Place) {
+export const needEntry = Effect.fnUntraced(function* (site: Site, place: Place) {
   const at = yield* site.parent(place)
   const found = yield* lstatIn(place.path, at.folder, at.name)
   return Option.isNone(found) ? yield* noSuchPath(place.path) : { at, stats: found.value }
@@ -94,8 +94,7 @@ const putInPlace = Effect.fnUntraced(function* (
   to: Located,
   replaces: boolean
 ) {
-  const rename = (one: Located, other: Located) =>
-    io(path, () => fs.rename(within(one.folder, one.name), within(other.folder, other.name)))
+  const rename = (one: Located, other: Located) => renameAt(path, one, other)
   const there = yield* lstatIn(path, to.folder, to.name)
   if (Option.isNone(there)) return yield* rename(from, to)
   if (!replaces) return yield* conflict(path, "it exists", "Send overwrite=replace, or choose another name.")
@@ -193,7 +192,7 @@ export const undoWrite = (
     if (wasHalf && from !== undefined) yield* forget
     if (yield* isThere(old)) {
       if (yield* isThere(name)) yield* removeInside(path, { folder, name: old })
-      else yield* io(path, () => fs.rename(within(folder, old), within(folder, name)))
+      else yield* renameAt(path, { folder, name: old }, { folder, name })
     }
     yield* removeInside(path, { folder, name: aside })
     if (wasHalf || from === undefined || !(yield* isThere(name))) return wasHalf ? "half" : "none"
@@ -251,7 +250,6 @@ export const isLarge = (site: Site, changes: ReadonlyArray<FileChange>): Effect.
   )
 }
 
-/** Makes one change. */
 export const applyChange = (scene: ChangeScene, change: FileChange) => {
   const made = () => {
     switch (change.kind) {

@@ -7,7 +7,7 @@ import type { Overwrite } from "../../contract/domain/FileTask.ts"
 import { describe, enter, io, lstatIn, within } from "../disk/safePath.ts"
 import { type AccessError, conflict } from "./refused.ts"
 import type { Located, Site } from "./Site.ts"
-import { type CopyOptions, copyInside, entriesIn, removeInside } from "./trees.ts"
+import { type CopyOptions, copyInside, entriesIn, removeInside, renameAt } from "./trees.ts"
 
 /** A server that writes meanwhile lets an emptied folder have entries again. */
 const MAX_ROUNDS = 4
@@ -95,15 +95,12 @@ export const checkPlacing = (placing: Placing, pair: Pair): Effect.Effect<void, 
     }).pipe(Effect.scoped)
   )
 
-const rename = (path: string, from: Located, to: Located) =>
-  io(path, () => fs.rename(within(from.folder, from.name), within(to.folder, to.name)))
-
 /** Moves an entry. To another file system, it is copied beside its target before. */
 export const moveTo = (
   { aside, take }: Pick<Placing, "aside" | "take">,
   { from, path, to }: Pick<Child, "from" | "path" | "to">
 ): Effect.Effect<void, AccessError> =>
-  rename(path, from, to).pipe(
+  renameAt(path, from, to).pipe(
     Effect.catchIf(
       (error) => error._tag === "IoError" && error.code === "EXDEV",
       Effect.fnUntraced(function* () {
@@ -111,7 +108,7 @@ export const moveTo = (
         // A killed daemon may have left it.
         yield* removeInside(path, copy)
         yield* copyInside(path, from, copy, { take, check: () => Effect.void }).pipe(
-          Effect.andThen(rename(path, copy, to)),
+          Effect.andThen(renameAt(path, copy, to)),
           Effect.onError(() => Effect.ignore(removeInside(path, copy)))
         )
         yield* removeInside(path, from)

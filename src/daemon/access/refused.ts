@@ -2,6 +2,7 @@
 import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { type IoError, meaningOf } from "../disk/fsio.ts"
+import { isNoRoom } from "../disk/remedy.ts"
 import type { PathRefused } from "../disk/safePath.ts"
 
 export const noSuchPath = (path: string) =>
@@ -50,9 +51,6 @@ const conflicts: Readonly<Record<string, string>> = {
 }
 
 export type AccessError = FileError | PathRefused | IoError
-
-/** Whether a write failed for want of room. */
-export const isNoRoom = ({ code }: IoError): boolean => code === "ENOSPC" || code === "EDQUOT"
 
 /** Returns the error of an access to `path` as callers see it. */
 export const toFileError =

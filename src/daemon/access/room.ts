@@ -1,15 +1,14 @@
 /** Room for what callers write: the disk limit of the server, and the space that the disk keeps free (spec 10.3). */
-import * as fs from "node:fs/promises"
 import { Clock, Effect, Exit, Semaphore } from "effect"
 import { fileLimit, megabytes } from "../../contract/domain/Limits.ts"
 import { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
-import { type IoError, io } from "../disk/fsio.ts"
-import { checkFreeSpace } from "../disk/remedy.ts"
+import { diskOf, type IoError } from "../disk/fsio.ts"
+import { checkFreeSpace, isNoRoom } from "../disk/remedy.ts"
 import type { TreeSize } from "../files/copyTree.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
-import { type AccessError, isNoRoom } from "./refused.ts"
+import type { AccessError } from "./refused.ts"
 import type { Place, Site } from "./Site.ts"
 
 /** A measurement is used for this long, in ms, and for at least ten times as long as it took. */
@@ -98,9 +97,9 @@ export class Room {
     missing: number
   ): Effect.Effect<void, FileRefused | IoError> {
     return Effect.gen({ self: this }, function* () {
-      const { bavail, bsize } = yield* io(site.folder, () => fs.statfs(site.folder))
-      if (missing > bavail * bsize)
-        return yield* noRoom(`disk: ${megabytes(bavail * bsize)} free, the file needs ${megabytes(missing)}`)
+      const { free } = yield* diskOf(site.folder)
+      if (missing > free)
+        return yield* noRoom(`disk: ${megabytes(free)} free, the file needs ${megabytes(missing)}`)
       if (shared !== undefined) return
       const certain = yield* this.#current(site, CERTAIN)
       if (certain.limit > 0 && this.#beyond(certain, missing, 0)) return yield* this.#refused(certain)

@@ -99,7 +99,6 @@ class TextFinder {
   }
 }
 
-/** Returns the files below a path whose name matches, and whose text has the one that is searched. */
 export const searchFiles = Effect.fnUntraced(function* (site: Site, request: SearchFiles) {
   const { case_sensitive: isExact, name, path, text } = request
   if (name === undefined && (text === undefined || text === ""))

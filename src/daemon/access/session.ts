@@ -12,6 +12,7 @@ import {
   type OpenFile
 } from "../../contract/nodeApi/NodeFiles.ts"
 import type { EntryChange, FileAttributes, OpenFlags, Space } from "../../contract/nodeApi/sessionFrames.ts"
+import { isNoRoom } from "../disk/remedy.ts"
 import {
   chownLike,
   describe,
@@ -27,10 +28,10 @@ import {
 } from "../disk/safePath.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
-import { applyChange, type Scene } from "./changes.ts"
+import { applyChange, needEntry, type Scene } from "./changes.ts"
 import { openEntriesOf } from "./openFolder.ts"
 import { refuseFixed } from "./protection.ts"
-import { type AccessError, conflict, forbidden, isNoRoom, noSuchPath, toFileError } from "./refused.ts"
+import { type AccessError, conflict, forbidden, noSuchPath, toFileError } from "./refused.ts"
 import type { Located, Place, Site } from "./Site.ts"
 
 interface SessionParts {
@@ -224,9 +225,7 @@ const makeOpenFile = (scene: Scene, place: Place, { close, handle, isWritten }: 
 
 const entryOf = Effect.fnUntraced(function* (site: Site, path: string) {
   const place = yield* site.writable(path)
-  const at = yield* site.parent(place)
-  const found = yield* lstatIn(place.path, at.folder, at.name)
-  return Option.isNone(found) ? yield* noSuchPath(place.path) : { place, at, stats: found.value }
+  return { place, ...(yield* needEntry(site, place)) }
 })
 
 const setEntry = Effect.fnUntraced(function* (scene: Scene, path: string, attributes: FileAttributes) {

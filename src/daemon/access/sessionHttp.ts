@@ -23,7 +23,6 @@ const notOpen = new DaemonRefused({ status: 409, detail: "the file is not open",
 
 type Answer = SessionAnswer & { readonly bytes?: Uint8Array }
 
-/** Returns a function that answers the requests of one session. */
 const makeAnswering = (session: FileSession) => {
   const files = new Map<number, OpenFile>()
   const folders = new Map<number, OpenFolder>()

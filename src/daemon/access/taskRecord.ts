@@ -47,7 +47,6 @@ export interface TaskStart {
   readonly isResumed: boolean
 }
 
-/** The work of one task. */
 export interface TaskWork {
   readonly begin: Pick<TaskRecord, "total" | "unit">
   /** Does the work and returns the record of its end. `save` writes a record; `note` only shows its figures. */

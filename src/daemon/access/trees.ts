@@ -30,11 +30,13 @@ export const MAX_DEPTH = 64
 const MAX_ROUNDS = 4
 const COPY_CHUNK = 256 * 1024
 
-/** Runs an effect for each entry of an open folder. */
 export const entriesIn = <E>(
   folder: fs.FileHandle,
   use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E>
 ): Effect.Effect<void, E | IoError> => forEachEntry(`/proc/self/fd/${folder.fd}/.`, use)
+
+export const renameAt = (path: string, from: Located, to: Located) =>
+  io(path, () => fs.rename(within(from.folder, from.name), within(to.folder, to.name)))
 
 const unlink = (path: string, { folder, name }: Located) =>
   io(path, () => fs.unlink(within(folder, name))).pipe(orMissing(undefined))
@@ -59,9 +61,7 @@ export const removeInside = (
         if (depth < MAX_DEPTH) return remove(childPath(shown, shownName(name)), { folder, name }, depth + 1)
         const near = Buffer.from(temporaryName())
         deep.push(near)
-        return io(shown, () => fs.rename(within(folder, name), within(at.folder, near))).pipe(
-          orMissing(undefined)
-        )
+        return renameAt(shown, { folder, name }, { folder: at.folder, name: near }).pipe(orMissing(undefined))
       })
     const remove = (shown: string, one: Located, depth: number): Effect.Effect<void, TreeError> =>
       Effect.gen(function* () {

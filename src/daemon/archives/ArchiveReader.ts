@@ -78,7 +78,6 @@ const padded = (size: number): number => Math.ceil(size / BLOCK) * BLOCK
 export const shownPath = (name: string): string =>
   JSON.stringify(Buffer.from(name.slice(0, 100), "latin1").toString("utf8"))
 
-/** A long name of which blocks are missing. */
 interface LongName {
   readonly type: "L" | "K"
   readonly size: number

@@ -168,7 +168,6 @@ export const zipDirectoryEntry = ({ crc, header, mode, name, offset, size, store
   return Buffer.concat([entry, name, extra])
 }
 
-/** Returns the end of a zip archive. */
 export const zipEnd = (entries: number, length: number, offset: number): Buffer => {
   const end = Buffer.alloc(56 + 20 + 22)
   end.writeUInt32LE(0x0606_4b50, 0)

@@ -158,7 +158,6 @@ export const decompressed = (format: ArchiveFormat, bytes: Bytes): Bytes => {
   })
 }
 
-/** Returns an open file as an archive. */
 export const archiveFile = Effect.fnUntraced(function* (path: string, handle: FileHandle) {
   const { size } = yield* io(path, () => handle.stat())
   const file: ArchiveFile = {

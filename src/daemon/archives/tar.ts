@@ -57,7 +57,6 @@ const memberOf = Effect.fnUntraced(function* (header: Tar.Header, contents: Memb
   return member
 })
 
-/** Uses each member of a tar archive in order. */
 export const readTar = Effect.fnUntraced(function* (
   bytes: Stream.Stream<Uint8Array, ArchiveError>,
   use: UseMember

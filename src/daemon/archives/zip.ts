@@ -23,7 +23,6 @@ import {
   zipRecord
 } from "./zipDirectory.ts"
 
-/** An archive that can be read at any place. */
 export interface ArchiveFile {
   readonly size: number
   /** Returns the bytes at an offset, fewer at the end. */

@@ -7,7 +7,7 @@ import { MOST_SHOWN, type PackedEntry } from "../../contract/domain/Backup.ts"
 import { childPath, isWithin, nameBytes, nameOf, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, covered, lacks } from "../access/refused.ts"
-import { IoError, ioSync } from "../disk/fsio.ts"
+import { IoError, ioSync, orOn } from "../disk/fsio.ts"
 import { describe, FOLDER, isTemporary, type Name, READ, within } from "../disk/safePath.ts"
 import { entryOf, makeLines } from "../packed/lines.ts"
 import { sentFailure } from "../packed/threads.ts"
@@ -56,14 +56,10 @@ const exitIfEnded = () => {
 
 /** An entry that was replaced or removed meanwhile counts as none. */
 const unlessGone = <A>(path: string, use: () => A): Effect.Effect<A | undefined, IoError> =>
-  Effect.catchIf(
-    ioSync(path, () => {
-      exitIfEnded()
-      return use()
-    }),
-    ({ code }) => code === "ENOENT" || code === "ENOTDIR" || code === "ELOOP" || code === "ENXIO",
-    () => Effect.succeed(undefined)
-  )
+  ioSync(path, () => {
+    exitIfEnded()
+    return use()
+  }).pipe(orOn(undefined, "ENOENT", "ENOTDIR", "ELOOP", "ENXIO"))
 
 const lstat = (path: string, real: Name) => unlessGone(path, () => fs.lstatSync(real))
 

@@ -10,13 +10,11 @@ import { type IoError, toIoError } from "../disk/fsio.ts"
 import { receivedFailure, startThread, type ThreadFailure } from "../packed/threads.ts"
 import type { Walk } from "../packed/walk.ts"
 
-/** The data of the thread. */
 export interface CompareJob extends Omit<Walk, "exclude">, CompareRequest {
   /** Set to 1 once the thread is to end. */
   readonly ended: SharedArrayBuffer
 }
 
-/** The counts of the thread. */
 export type Compared = Omit<RestoreComparison, "free_bytes">
 
 /** The messages of the thread, one for each that it gets. */

@@ -6,6 +6,7 @@ import {
   isJsonList,
   isJsonMap,
   PatchProblem,
+  problem,
   shown,
   spelledAs,
   standInOf,
@@ -33,6 +34,19 @@ export const isMap = (data: Data): data is DataMap => data instanceof Map
 export const isList = (data: Data): data is DataList => Array.isArray(data)
 export const isContainer = (data: Data | undefined): data is Container =>
   typeof data === "object" && data !== null && !(data instanceof Written)
+
+const MAX_DEPTH = 256
+
+/** Reads a document by its parts, unless it is nested too deep. */
+export const readDeep = <P>(root: P, read: (part: P, inner: (part: P) => Data) => Data) => {
+  let tooDeep = false
+  const at = (part: P, depth: number): Data => {
+    tooDeep ||= depth > MAX_DEPTH
+    return tooDeep ? null : read(part, (inner) => at(inner, depth + 1))
+  }
+  const data = at(root, 0)
+  return tooDeep ? problem(`it is nested deeper than ${MAX_DEPTH} levels`) : Result.succeed(data)
+}
 
 const decimal = /^-?(?:0|[1-9]\d*)(\.\d+)?(?:[eE][+-]?\d+)?$/
 
@@ -134,12 +148,6 @@ export const change = <P>(format: Format<P>, part: P, from: Data | undefined, to
     }
   }
   format.replace(part, to)
-}
-
-/** A document after `find`. Parts that did not change are the same objects as before. */
-export interface Applied {
-  readonly data: Container
-  readonly unmatched: ReadonlyArray<Unmatched>
 }
 
 /** The place of a map that was missing; it may still become a list. */
@@ -275,12 +283,12 @@ const settled = (work: Work, root: Container): Result.Result<Container, PatchPro
   return Result.succeed(data)
 }
 
-/** Applies `find` to `root`, or to an empty document (spec 4.9). */
-export const applyFind = (root: Container | undefined, find: Find): Result.Result<Applied, PatchProblem> => {
+/** Applies `find` to `root`, or to an empty document (spec 4.9). Parts that do not change stay the same objects. */
+export const applyFind = (root: Container | undefined, find: Find) => {
   const unmatched: Array<Unmatched> = []
   const work: Work = { own: new Set(), fresh: new Map(), unmatched, trail: [], values: 0, missed: "" }
   const data = owned(work, root, Object.keys(find)[0], { parent: undefined, key: "" })
   const failed = merge(work, data, find)
-  if (failed !== undefined) return Result.fail(failed)
-  return Result.map(settled(work, data), (made) => ({ data: made, unmatched }))
+  const made = failed === undefined ? settled(work, data) : Result.fail(failed)
+  return Result.map(made, (data) => ({ data, unmatched }))
 }

@@ -83,16 +83,6 @@ const readings = (path: Leaf["path"]): ReadonlyArray<Target> => {
 
 type Index = ReadonlyMap<string, ReadonlyArray<Section>>
 
-const indexOf = (sections: ReadonlyArray<Section>): Index => {
-  const index = new Map<string, Array<Section>>()
-  for (const section of sections) {
-    const same = index.get(section.name)
-    if (same === undefined) index.set(section.name, [section])
-    else same.push(section)
-  }
-  return index
-}
-
 const isWild = (key: string) => key.split(".").includes("*")
 
 /** Returns the targets of `*`: as a section every section with a name, as a key every key of the section. */
@@ -170,7 +160,7 @@ export const patchIni: Patcher = (text, find) =>
     const leaves = yield* leavesOf(find)
     const lines = splitLines(text ?? "")
     const sections = readSections(lines)
-    const index = indexOf(sections)
+    const index: Index = Map.groupBy(sections, ({ name }) => name)
     const added = new Map<string, Map<string, string>>()
     const changed = new Map<Entry, Schema.Json>()
     const unmatched: Array<Unmatched> = []

@@ -9,32 +9,25 @@ import {
   type Format,
   isContainer,
   isMap,
+  readDeep,
   Written
 } from "./data.ts"
 import { type Patcher, problem } from "./find.ts"
 import { appended, applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
 
-const MAX_DEPTH = 256
-
-const dataOf = (text: string, root: Node): Data | undefined => {
-  let tooDeep = false
-  const read = (node: Node, depth: number): Data => {
-    tooDeep ||= depth > MAX_DEPTH
-    if (tooDeep) return null
-    if (node.type === "array") return (node.children ?? []).map((item) => read(item, depth + 1))
+const dataOf = (text: string, root: Node) =>
+  readDeep(root, (node, read) => {
+    if (node.type === "array") return (node.children ?? []).map(read)
     if (node.type !== "object") {
       const written = text.slice(node.offset, node.offset + node.length)
       return node.type === "number" && /[.eE]/.test(written) ? new Written(node.value, written) : node.value
     }
     const map = new Map<string, Data>()
     for (const { children: [key, value] = [] } of node.children ?? []) {
-      if (value !== undefined) map.set(key?.value, read(value, depth + 1))
+      if (value !== undefined) map.set(key?.value, read(value))
     }
     return map
-  }
-  const data = read(root, 0)
-  return tooDeep ? undefined : data
-}
+  })
 
 interface Part {
   readonly node: Node
@@ -152,12 +145,11 @@ export const patchJson: Patcher = (text, find) => {
   const errors: Array<ParseError> = []
   const root = parseTree(text, errors, { allowTrailingComma: true })
   if (errors[0] !== undefined) return invalid(text, errors[0])
-  const data = root === undefined ? null : dataOf(text, root)
-  if (data === undefined) return problem(`it is nested deeper than ${MAX_DEPTH} levels`)
-  if (root === undefined || !isContainer(data))
-    return problem("its top level is neither an object nor an array")
-  return Result.map(applyFind(data, find), ({ data: wanted, unmatched }) => ({
-    text: applyEdits(text, editsOf(text, root, data, wanted)),
-    unmatched
-  }))
+  return Result.gen(function* () {
+    const data = root === undefined ? null : yield* dataOf(text, root)
+    if (root === undefined || !isContainer(data))
+      return yield* problem("its top level is neither an object nor an array")
+    const { data: wanted, unmatched } = yield* applyFind(data, find)
+    return { text: applyEdits(text, editsOf(text, root, data, wanted)), unmatched }
+  })
 }

@@ -25,12 +25,9 @@ const property = new RegExp(
   "y"
 )
 
-const escapes: ReadonlyMap<string, string> = new Map([
-  ["t", "\t"],
-  ["n", "\n"],
-  ["r", "\r"],
-  ["f", "\f"]
-])
+/** The characters with an escape of their own, and its letter. */
+const letters = new Map([..."\t\n\r\f"].map((char, at) => [char, "tnrf".charAt(at)]))
+const escapes = new Map([...letters].map(([char, letter]) => [letter, char]))
 
 const unescape = (text: string): string =>
   text.replace(
@@ -41,13 +38,10 @@ const unescape = (text: string): string =>
 
 /** Escapes as Java does: all but printable ASCII as `\uXXXX`, which loaders for Latin-1 read as well. */
 const escape = (text: string): string =>
-  text
-    .replace(/\\/g, "\\\\")
-    .replace(/\t/g, "\\t")
-    .replace(/\n/g, "\\n")
-    .replace(/\r/g, "\\r")
-    .replace(/\f/g, "\\f")
-    .replace(/[^ -~]/g, (char) => `\\u${char.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`)
+  text.replace(/\\|[^ -~]/g, (char) => {
+    if (char === "\\") return "\\\\"
+    return `\\${letters.get(char) ?? `u${char.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}`}`
+  })
 
 const escapeKey = (key: string): string => escape(key).replace(/[ =:#!]/g, "\\$&")
 

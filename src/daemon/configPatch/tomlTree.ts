@@ -1,11 +1,9 @@
 /** The tables and values of a TOML file, with their places in its text. */
 import { Result } from "effect"
 import { type AST, ParseError, parseTOML } from "toml-eslint-parser"
-import { type Data, Written } from "./data.ts"
+import { type Data, readDeep, Written } from "./data.ts"
 import { type PatchProblem, problem } from "./find.ts"
 import { placeIn } from "./text.ts"
-
-const MAX_DEPTH = 256
 
 export interface Table {
   readonly parent: Table | undefined
@@ -68,23 +66,16 @@ const headed = (root: Table, path: ReadonlyArray<string | number>): Table => {
   return table
 }
 
-/** Returns the value of a part unless it is nested too deep. A date is the text of the file. */
-const dataOf = (root: Part): Data | undefined => {
-  let tooDeep = false
-  const read = (part: Part, depth: number): Data => {
-    tooDeep ||= depth > MAX_DEPTH
-    if (tooDeep) return null
-    if (isTables(part)) return part.map((table) => read(table, depth + 1))
-    if (isTable(part))
-      return new Map([...part.children].map(([name, child]) => [name, read(child, depth + 1)]))
-    if (part.type === "TOMLArray") return part.elements.map((item) => read(partOf(item), depth + 1))
+/** Returns the value of a part. A date is the text of the file. */
+const dataOf = (root: Part) =>
+  readDeep<Part>(root, (part, read) => {
+    if (isTables(part)) return part.map(read)
+    if (isTable(part)) return new Map([...part.children].map(([name, child]) => [name, read(child)]))
+    if (part.type === "TOMLArray") return part.elements.map((item) => read(partOf(item)))
     if ("datetime" in part) return part.datetime
     if (part.kind === "float") return new Written(part.value, part.number)
     return part.kind === "integer" && !Number.isSafeInteger(part.value) ? part.bigint : part.value
-  }
-  const data = read(root, 0)
-  return tooDeep ? undefined : data
-}
+  })
 
 export interface Read {
   readonly root: Table
@@ -108,10 +99,7 @@ export const readToml = (text: string): Result.Result<Read, PatchProblem> => {
       for (const pair of item.body) addPair(table, pair)
     }
   }
-  const data = dataOf(root)
-  return data === undefined
-    ? problem(`it is nested deeper than ${MAX_DEPTH} levels`)
-    : Result.succeed({ root, data })
+  return Result.map(dataOf(root), (data) => ({ root, data }))
 }
 
 /** Returns the places of a table: without `deep` those that its own header and the keys behind it take. */

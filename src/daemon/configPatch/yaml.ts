@@ -249,7 +249,6 @@ const printed = (text: string, doc: Document, changes: ReadonlyArray<Change>): s
   return Result.getOrUndefined(made)?.replaceAll("\n", lineEndOf(text))
 }
 
-/** Returns a made text if it has the values that are wanted. */
 const checked = (made: string | undefined, wanted: Data): string | undefined => {
   const again = made === undefined ? undefined : parse(made)
   if (again === undefined || again.errors.length > 0) return undefined

@@ -126,7 +126,6 @@ const makeFeed = ({ isEmpty, publish }: ReturnType<typeof makeSubscribers>) => {
   }
 }
 
-/** Reads pages of both files. */
 const makePages = (folder: string, times: ReturnType<typeof makeLineTimes>) => {
   const { current, older } = consoleFiles(folder)
   const indexes = { older: makeLineIndex(older), current: makeLineIndex(current) }

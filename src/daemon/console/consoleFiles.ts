@@ -142,21 +142,36 @@ export const resetCutRecord = Effect.fnUntraced(function* (folder: string) {
 export const fileId = (stats: Stats | undefined): string | undefined =>
   stats === undefined ? undefined : `${stats.ino} ${stats.birthtimeMs}`
 
-export const endsOpen = (file: number): boolean => {
+const endsOpen = (file: number): boolean => {
   const last = Buffer.alloc(1)
   const { size } = fstatSync(file)
   return size > 0 && readSync(file, last, 0, 1, size - 1) === 1 && last[0] !== 10
 }
 
-/** Appends a line of this service to a console, after a line that the server left open. */
-export const appendConsoleLine = (folder: string, text: string) =>
-  ioSync("write console.log", () => {
-    const file = openSync(consoleFiles(folder).current, "a+", 0o600)
-    try {
-      writeSync(file, `${endsOpen(file) ? "\n" : ""}[${text}]\n`)
-    } finally {
-      closeSync(file)
+/** Bytes for a console; `isApart`: they begin a line. */
+export interface Piece {
+  readonly bytes: Uint8Array
+  readonly isApart: boolean
+}
+
+/** Appends to a console, and returns its size. */
+export const appendPieces = (path: string, pieces: ReadonlyArray<Piece>): number => {
+  const file = openSync(path, "a+", 0o600)
+  try {
+    for (const { bytes, isApart } of pieces) {
+      if (isApart && endsOpen(file)) writeSync(file, "\n")
+      for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at)
     }
-  })
+    return fstatSync(file).size
+  } finally {
+    closeSync(file)
+  }
+}
+
+/** Appends a line of this service to a console, after a line that the server left open. */
+export const appendConsoleLine = (folder: string, text: string) => {
+  const pieces = [{ bytes: Buffer.from(`[${text}]\n`), isApart: true }]
+  return ioSync("write console.log", () => void appendPieces(consoleFiles(folder).current, pieces))
+}
 
 export const omissionLine = (bytes: number): string => `[${bytes} bytes of output were left out here]`

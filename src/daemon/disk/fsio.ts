@@ -7,7 +7,7 @@ import type { Dir, Dirent, Stats } from "node:fs"
 import * as sync from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Data, Effect } from "effect"
+import { Array as Arr, Data, Effect, Result } from "effect"
 import { FULL_BELOW } from "../../shared/work/diskSpace.ts"
 import { inScope } from "../../shared/work/inScope.ts"
 import { repeatable } from "../helper/Helper.ts"
@@ -71,12 +71,17 @@ export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoE
 export const ioSync = <A>(what: string, run: () => A): Effect.Effect<A, IoError> =>
   Effect.try({ try: run, catch: (cause) => toIoError(what, cause) })
 
-export const orMissing =
-  <B>(fallback: B) =>
-  <A>(self: Effect.Effect<A, IoError>): Effect.Effect<A | B, IoError> =>
-    Effect.catchTag(self, "IoError", (error) =>
-      error.code === "ENOENT" ? Effect.succeed(fallback) : Effect.fail(error)
+/** Replaces the failures with some system codes by a value. */
+export const orOn =
+  <B>(fallback: B, ...codes: ReadonlyArray<string>) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A | B, E, R> =>
+    Effect.catchIf(
+      self,
+      (error) => error instanceof IoError && codes.includes(error.code),
+      () => Effect.succeed(fallback)
     )
+
+export const orMissing = <B>(fallback: B) => orOn(fallback, "ENOENT")
 
 export const orWarn = <A, E extends { readonly message: string }, R>(self: Effect.Effect<A, E, R>) =>
   Effect.catch(self, (error) => Effect.logWarning(error.message))
@@ -137,33 +142,38 @@ export const forEachEntry = <E, R = never>(
   use: (entry: Dirent<Buffer>) => Effect.Effect<unknown, E, R>,
   { folders = 1, others = 1 }: { readonly folders?: number; readonly others?: number } = {}
 ): Effect.Effect<void, E | IoError, R> =>
-  Effect.acquireUseRelease(
-    io(`read folder ${path}`, () => fs.opendir(path, OPEN_DIR)),
-    (dir) =>
-      Effect.gen(function* () {
-        for (;;) {
-          const batch = yield* Effect.uninterruptible(nextEntries(dir, path))
-          const isFolder = (entry: Dirent<Buffer>) => entry.isDirectory()
-          yield* Effect.forEach(
-            batch.filter((entry) => !isFolder(entry)),
-            use,
-            { concurrency: others, discard: true }
-          )
-          yield* Effect.forEach(batch.filter(isFolder), use, { concurrency: folders, discard: true })
-          if (batch.length < BATCH) return
-        }
-      }),
-    (dir) => Effect.promise(() => dir.close())
+  inBatches(path, BYTES, (dir) =>
+    Effect.gen(function* () {
+      const batch = yield* Effect.uninterruptible(nextEntries(dir, path))
+      const [files, inner] = Arr.partition(batch, (entry) =>
+        entry.isDirectory() ? Result.fail(entry) : Result.succeed(entry)
+      )
+      yield* Effect.forEach(files, use, { concurrency: others, discard: true })
+      yield* Effect.forEach(inner, use, { concurrency: folders, discard: true })
+      return batch.length
+    })
   )
 
 // the types of Node.js do not have the encoding `buffer` of readdir, which opendir takes as well
-const OPEN_DIR = { encoding: "buffer" as BufferEncoding, bufferSize: BATCH }
+const BYTES = "buffer" as BufferEncoding
 
 /** Opens a folder until the scope ends, to read it with {@link nextEntries}. @param bufferSize entries in memory */
-export const openEntries = (path: string, bufferSize: number) =>
+export const openEntries = (path: string | Buffer, bufferSize: number, encoding = BYTES) =>
   inScope(
-    io(`read folder ${path}`, () => fs.opendir(path, { ...OPEN_DIR, bufferSize })),
+    io(`read folder ${path}`, () => fs.opendir(path, { encoding, bufferSize })),
     (dir) => Effect.ignore(io(`close folder ${path}`, () => dir.close()))
+  )
+
+/** Repeats an effect that reads the next {@link BATCH} of a folder and returns how many entries there were. */
+const inBatches = <E, R>(
+  path: string | Buffer,
+  encoding: BufferEncoding,
+  use: (dir: Dir) => Effect.Effect<number, E, R>
+) =>
+  Effect.scoped(
+    Effect.flatMap(openEntries(path, BATCH, encoding), (dir) =>
+      Effect.asVoid(Effect.repeat(use(dir), { while: (length) => length === BATCH }))
+    )
   )
 
 /**
@@ -188,30 +198,22 @@ const nextOf = (dir: Dir, path: string | Buffer, most: number) =>
 
 /** Calls a function for each name in a folder; each byte is one character, which is a third of the work of buffers. */
 export const forEachName = (path: string, use: (name: string) => void): Effect.Effect<void, IoError> =>
-  Effect.acquireUseRelease(
-    io(`read folder ${path}`, () => fs.opendir(path, { encoding: "latin1", bufferSize: BATCH })),
-    (dir) =>
-      Effect.gen(function* () {
-        for (;;) {
-          const batch = yield* Effect.uninterruptible(nextOf(dir, path, BATCH))
-          for (const [index, { name }] of batch.entries()) {
-            use(name)
-            // A rule may take long for each name.
-            if (index % AT_ONCE === AT_ONCE - 1) yield* Effect.yieldNow
-          }
-          if (batch.length < BATCH) return
-        }
-      }),
-    (dir) => Effect.promise(() => dir.close())
+  inBatches(path, "latin1", (dir) =>
+    Effect.gen(function* () {
+      const batch = yield* Effect.uninterruptible(nextOf(dir, path, BATCH))
+      for (const [index, { name }] of batch.entries()) {
+        use(name)
+        // A rule may take long for each name.
+        if (index % AT_ONCE === AT_ONCE - 1) yield* Effect.yieldNow
+      }
+      return batch.length
+    })
   )
 
 export const isEmptyFolder = (path: string): Effect.Effect<boolean, IoError> =>
-  Effect.acquireUseRelease(
-    io(`read folder ${path}`, () => fs.opendir(path, { bufferSize: 1 })),
-    (dir) => io(`read folder ${path}`, () => dir.read()),
-    (dir) => Effect.promise(() => dir.close())
-  ).pipe(
-    Effect.map((entry) => entry === null),
+  Effect.flatMap(openEntries(path, 1), (dir) => nextEntries(dir, path, 1)).pipe(
+    Effect.map((entries) => entries.length === 0),
+    Effect.scoped,
     orMissing(true)
   )
 
@@ -328,9 +330,17 @@ export const syncFolder = (path: string): Effect.Effect<void, IoError> =>
     (fd) => Effect.sync(() => sync.closeSync(fd))
   )
 
+/** Returns the bytes of the disk of a folder. What a file system keeps for root is not free: servers cannot use it. */
+export const diskOf = (folder: string) =>
+  Effect.map(
+    io(`read the free space of ${folder}`, () => fs.statfs(folder)),
+    ({ bavail, bfree, blocks, bsize }) => ({
+      free: bavail * bsize,
+      total: blocks * bsize,
+      used: (blocks - bfree) * bsize
+    })
+  )
+
 /** Whether the disk of a folder is full, for errors that do not say so. */
 export const isDiskFull = (folder: string): Effect.Effect<boolean> =>
-  io("read the free space", () => fs.statfs(folder)).pipe(
-    Effect.map((disk) => disk.bavail * disk.bsize < FULL_BELOW),
-    Effect.orElseSucceed(() => false)
-  )
+  Effect.match(diskOf(folder), { onSuccess: ({ free }) => free < FULL_BELOW, onFailure: () => false })

@@ -1,10 +1,9 @@
 /** What helps after a failed file operation: hints, and room on the disk. */
 
-import * as fs from "node:fs/promises"
 import { type Cause, Duration, Effect, Exit, Semaphore } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import { reserveSize } from "../../shared/work/diskSpace.ts"
-import { IoError, io, isDiskFull } from "./fsio.ts"
+import { diskOf, IoError, isDiskFull } from "./fsio.ts"
 
 /** Hints by system code, as clauses before `, then start it again`. */
 const remedies: Readonly<Record<string, string>> = {
@@ -30,10 +29,9 @@ export const isPermanent = (error: { readonly code?: string; readonly next?: str
 export const fromDataFolder = (message: string, dataDir: string): string =>
   message.replaceAll(`${dataDir}/`, "").replaceAll(dataDir, "the data folder")
 
-/** Codes of a disk without room: what fails with one of them may work once there is room. */
-const NO_ROOM: ReadonlyArray<string | undefined> = ["ENOSPC", "EDQUOT"]
-
-export const isNoRoom = ({ code }: { readonly code?: string }): boolean => NO_ROOM.includes(code)
+/** Whether a disk or quota has no room: what fails for it may work once there is room. */
+export const isNoRoom = ({ code }: { readonly code?: string }): boolean =>
+  code === "ENOSPC" || code === "EDQUOT"
 
 /** Finds something out once for all callers. A failure is tried again, unless the disk of `folder` is still full. */
 export const foundOnce = Effect.fnUntraced(function* <A, E, R>(folder: string, find: Effect.Effect<A, E, R>) {
@@ -57,13 +55,11 @@ export const foundOnce = Effect.fnUntraced(function* <A, E, R>(folder: string, f
 
 /** Fails if the disk of a folder has less free space than must stay free. */
 export const checkFreeSpace = Effect.fnUntraced(function* (folder: string, free?: number) {
-  const disk = yield* io(`read the free space of ${folder}`, () => fs.statfs(folder))
-  // Without the blocks that a file system reserves for root: servers cannot use them.
-  const freeBytes = disk.bavail * disk.bsize
-  const reserved = free ?? reserveSize(disk.blocks * disk.bsize)
-  if (freeBytes >= reserved) return
+  const disk = yield* diskOf(folder)
+  const reserved = free ?? reserveSize(disk.total)
+  if (disk.free >= reserved) return
   return yield* new IoError({
     code: "ENOSPC",
-    message: `the files do not fit on the disk of the node: ${megabytes(freeBytes)} are free, of which ${megabytes(reserved)} are kept`
+    message: `the files do not fit on the disk of the node: ${megabytes(disk.free)} are free, of which ${megabytes(reserved)} are kept`
   })
 })

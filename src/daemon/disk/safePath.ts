@@ -9,7 +9,7 @@ import * as fs from "node:fs/promises"
 import { Data, Effect, Exit, Option, Result, Scope } from "effect"
 import { pathParts } from "../../contract/domain/filePlan.ts"
 import { inScope } from "../../shared/work/inScope.ts"
-import { type IoError, io as ioOnce, orMissing } from "./fsio.ts"
+import { type IoError, io as ioOnce, orMissing, orOn } from "./fsio.ts"
 
 /** Waits for a call that has begun: afterwards, the number of a closed folder may be that of another one. */
 export const io = <A>(what: string, run: () => Promise<A>): Effect.Effect<A, IoError> =>
@@ -102,10 +102,7 @@ export const enter = Effect.fnUntraced(function* (
     if (onMade === undefined) return Option.none()
     yield* io(path, () => fs.mkdir(within(folder, name), 0o755)).pipe(
       Effect.tap(() => Effect.sync(() => onMade(folder, name))),
-      Effect.catchIf(
-        (error) => error.code === "EEXIST",
-        () => Effect.void
-      )
+      orOn(undefined, "EEXIST")
     )
   }
   const opened = yield* open(path, within(folder, name), FOLDER).pipe(

@@ -190,14 +190,12 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     upgrade: method(({ upgrade }) => upgrade),
     /** Makes the files of a backup aside, with the layers that the server has. A failure leaves nothing. */
     stage: method(({ stage }) => stage),
-    /** Removes files made aside that are not complete. */
     unstage: method(({ unstage }) => unstage),
     /**
      * Puts files made aside in place, which a later daemon completes. Requires that nothing uses the old files.
      * @error IoError there are none
      */
     place: method(({ place }) => place),
-    /** Whether the files of a task are in place. */
     isPlaced,
     /** Records a task that has put single files in place. */
     notePlaced,

@@ -2,7 +2,7 @@ import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { forEachEntry, IoError, io, lstat, openFile, removeTree } from "../disk/fsio.ts"
+import { forEachEntry, IoError, io, lstat, openFile, orOn, removeTree } from "../disk/fsio.ts"
 import { READ } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import type { OpenPath } from "./mounts.ts"
@@ -124,8 +124,6 @@ export const copyOpened = (
     : copyFile(shown, path, target, options, READ & ~constants.O_NOFOLLOW)
 }
 
-const gone = (error: IoError) => ["ENOENT", "ENOTDIR", "ELOOP"].includes(error.code)
-
 /** The deepest folder that is measured: each level stays open. */
 const MAX_DEPTH = 128
 
@@ -198,10 +196,7 @@ export const treeSize = Effect.fnUntraced(function* (
       )
     }).pipe(
       Effect.scoped,
-      Effect.catchIf(
-        (error) => error !== "stopped" && gone(error),
-        () => Effect.void
-      ),
+      orOn(undefined, "ENOENT", "ENOTDIR", "ELOOP"),
       // Only a server that runs as the user of the daemon can close a folder to it.
       Effect.catchIf(
         (error) => error !== "stopped" && error.code === "EACCES",

@@ -51,7 +51,6 @@ export interface Creating {
   readonly base: BaseFolder
   readonly plan: FilePlan
   readonly to: SharedOwner
-  /** The folder of the layers. */
   readonly tree: string
   /** The plain folder, or where the layers are mounted meanwhile. */
   readonly files: string
@@ -59,7 +58,7 @@ export interface Creating {
   readonly contents?: Effect.Effect<void, IoError>
 }
 
-export const buildPlain = Effect.fnUntraced(function* (
+const buildPlain = Effect.fnUntraced(function* (
   { at: { sources }, storage }: FileContext,
   { base, contents, files, plan, to }: Creating,
   kind: RuntimeKind
@@ -98,7 +97,7 @@ const fill = Effect.fnUntraced(function* (
 }, Effect.scoped)
 
 /** Makes the layers of an instance with their record, which it returns. Nothing is mounted when this returns. */
-export const buildOverlay = Effect.fnUntraced(function* (context: FileContext, creating: Creating) {
+const buildOverlay = Effect.fnUntraced(function* (context: FileContext, creating: Creating) {
   const { at, storage, writers } = context
   const { base, plan, to, tree } = creating
   const isWritten = plan.cow.length === 0 ? () => false : yield* writers.isWritten
@@ -116,6 +115,25 @@ export const buildOverlay = Effect.fnUntraced(function* (context: FileContext, c
   yield* writeNewTreeRecord(tree, record)
   return record
 })
+
+/** Makes new files aside: layers, whose record it returns, or a plain folder. A failure leaves nothing. */
+export const buildAside = (
+  context: FileContext,
+  creating: Creating,
+  {
+    folder,
+    isOverlay,
+    spec
+  }: { readonly folder: string; readonly spec: ServerSpec; readonly isOverlay: boolean }
+) =>
+  Effect.gen(function* () {
+    const { files, tree } = creating
+    if (!isOverlay) yield* makeFolder(files)
+    yield* context.limits.begin(folder, spec, isOverlay ? tree : files)
+    if (isOverlay) return yield* buildOverlay(context, creating)
+    yield* buildPlain(context, creating, likelyKind(spec))
+    return undefined
+  }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
 
 /** Whether a base can be a layer for an owner: a mount maps its owner, or the owners are the same. */
 const isLayer = Effect.fnUntraced(function* (
@@ -135,7 +153,7 @@ export const makeCreation = (context: FileContext) =>
     spec: ServerSpec,
     user?: RunUser
   ) {
-    const { limits, planOf, storage } = context
+    const { planOf, storage } = context
     const plan = yield* planOf(spec, "create")
     const to = sharedOwner(context, folder, user)
     const isOverlay = yield* isLayer(base.folder, storage, to.owner)
@@ -143,16 +161,7 @@ export const makeCreation = (context: FileContext) =>
     yield* cleanFiles(folder, names)
     const replaces = hasInstance(names)
     const creating = { base, plan, to, ...building(folder) }
-    const record = yield* Effect.gen(function* () {
-      if (isOverlay) {
-        yield* limits.begin(folder, spec, creating.tree)
-        return yield* buildOverlay(context, creating)
-      }
-      yield* makeFolder(creating.files)
-      yield* limits.begin(folder, spec, creating.files)
-      yield* buildPlain(context, creating, likelyKind(spec))
-      return undefined
-    }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
+    const record = yield* buildAside(context, creating, { folder, spec, isOverlay })
     yield* swapIn(folder, isOverlay, replaces).pipe(
       Effect.andThen(present(context, folder, spec, likelyKind(spec), user, replaces ? undefined : record)),
       Effect.andThen(copyIntoShared(plan, context.at.sources)),

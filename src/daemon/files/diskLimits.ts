@@ -5,6 +5,7 @@ import { Effect } from "effect"
 import { diskLimitBytes, fileLimit, megabytes } from "../../contract/domain/Limits.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import {
+  diskOf,
   IoError,
   io,
   listFolder,
@@ -65,8 +66,7 @@ const isStopped = Effect.fnUntraced(function* (folder: string, name: string, uid
 
 /** Fails if the disk itself may stop a trial. @error IoError `ENOSPC` */
 const needRoom = Effect.fnUntraced(function* (folder: string) {
-  const disk = yield* io(`look at the disk of ${folder}`, () => fs.statfs(folder))
-  if (disk.bavail * disk.bsize >= TRIAL_ROOM) return
+  if ((yield* diskOf(folder)).free >= TRIAL_ROOM) return
   return yield* new IoError({ code: "ENOSPC", message: "project quotas cannot be tried: disk full" })
 })
 

@@ -4,7 +4,16 @@ import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
 import { Effect } from "effect"
-import { forEachEntry, type IoError, io, listFolder, lstat, mountsAt, openFile } from "../disk/fsio.ts"
+import {
+  forEachEntry,
+  type IoError,
+  io,
+  listFolder,
+  lstat,
+  mountsAt,
+  openFile,
+  orMissing
+} from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { type OpenPath, output, run, type Shown, shownAs } from "./mounts.ts"
 import { TREE } from "./treeRecord.ts"
@@ -64,10 +73,7 @@ export const chownVolume = Effect.fn("chownVolume")(function* (path: string, use
     }).pipe(
       Effect.scoped,
       // The entry was removed meanwhile.
-      Effect.catchIf(
-        (error) => error.code === "ENOENT",
-        () => Effect.void
-      )
+      orMissing(undefined)
     )
   yield* give(path, path)
   const [left] = linked.values()
@@ -183,7 +189,6 @@ const ownParts = Effect.fnUntraced(function* (folder: string, files: string) {
   return found.flatMap(({ path, stats }) => (stats === undefined ? [] : [{ path, stats }]))
 })
 
-/** Returns the current owner of a server's files, if there are any. */
 export const keptOwner = Effect.fnUntraced(function* (folder: string, files: string) {
   const [part] = yield* ownParts(folder, files)
   if (part === undefined || !canChown()) return undefined

@@ -4,10 +4,10 @@ import { Effect } from "effect"
 import type { RuntimeKind } from "../../contract/domain/Node.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { InstancePaths } from "../archives/packFiles.ts"
-import { IoError, makeFolder } from "../disk/fsio.ts"
+import { IoError } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { buildOverlay, buildPlain, type Creating } from "./createFiles.ts"
-import { type FileContext, likelyKind, present, sharedOwner } from "./fileContext.ts"
+import { buildAside, type Creating } from "./createFiles.ts"
+import { type FileContext, present, sharedOwner } from "./fileContext.ts"
 import { instancePaths, sizeLimit } from "./importFiles.ts"
 import { building, cleanFiles, endReady, isBuilt, markReady, placeReady, recoverFiles } from "./swapFiles.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
@@ -26,7 +26,7 @@ export type Contents = (to: Restoring) => Effect.Effect<void, IoError>
 
 /** @param context what the methods of `InstanceFiles` share */
 export const makeRestoration = (context: FileContext) => {
-  const { at, limits, planOf } = context
+  const { at, planOf } = context
   return {
     stage: Effect.fn("InstanceFiles.stage")(function* (
       folder: string,
@@ -52,15 +52,7 @@ export const makeRestoration = (context: FileContext) => {
           yield* contents({ files, paths, user: to.owner, limit })
         })
       }
-      yield* Effect.gen(function* () {
-        if (record !== undefined) {
-          yield* limits.begin(folder, spec, creating.tree)
-          return yield* buildOverlay(context, creating)
-        }
-        yield* makeFolder(creating.files)
-        yield* limits.begin(folder, spec, creating.files)
-        yield* buildPlain(context, creating, likelyKind(spec))
-      }).pipe(Effect.onError(() => Effect.ignore(cleanFiles(folder))))
+      yield* buildAside(context, creating, { folder, spec, isOverlay: record !== undefined })
     }),
     unstage: Effect.fn("InstanceFiles.unstage")(function* (folder: string) {
       yield* cleanFiles(folder, yield* recoverFiles(folder))

@@ -140,7 +140,6 @@ export const endReady = Effect.fnUntraced(function* (folder: string) {
   yield* rename(join(folder, READY), join(folder, PLACED))
 })
 
-/** Records a task whose files are in place. */
 export const notePlaced = noteIn(PLACED)
 
 /** Whether the files of a task are in place. */

@@ -10,7 +10,7 @@
  */
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { IoError, listFolder, orMissing, readText } from "../disk/fsio.ts"
+import { IoError, listFolder, orMissing, orOn, readText } from "../disk/fsio.ts"
 import { writeAtomic, writeNew } from "../disk/replaceFile.ts"
 
 /** The record of a plain instance, beside `files`. */
@@ -98,10 +98,7 @@ export const basesInUse = Effect.fnUntraced(function* (serversDir: string) {
         return [yield* plainBase(folder), layered?.base].filter((base) => base !== undefined)
       },
       // There may be files beside the folders of servers.
-      Effect.catchIf(
-        (error) => error.code === "ENOTDIR",
-        () => Effect.succeed([])
-      )
+      orOn([], "ENOTDIR")
     ),
     { concurrency: 16 }
   )

@@ -35,7 +35,6 @@ const SUFFIX = ".json"
 const folderOf = (folder: string) => join(folder, "uploads")
 const pathOf = (folder: string, id: string) => join(folderOf(folder), `${id}${SUFFIX}`)
 
-/** Returns the ids of the uploads of the server in an instance folder. */
 export const uploadIds = (folder: string) =>
   Effect.map(listFolder(folderOf(folder)), (names) =>
     names.flatMap((name) => (name.endsWith(SUFFIX) ? [name.slice(0, -SUFFIX.length)] : []))
@@ -56,7 +55,6 @@ export const saveUpload = (folder: string, record: UploadRecord) =>
 export const forgetUpload = (folder: string, id: string) =>
   io(`remove the record of upload ${id}`, () => fs.rm(pathOf(folder, id), { force: true }))
 
-/** Removes the temporary file of an upload. */
 export const removeTemporary = Effect.fnUntraced(function* (
   { root, shared }: FileLayout,
   { depth, file, path }: UploadRecord

@@ -1,10 +1,9 @@
 import { readFileSync } from "node:fs"
-import * as fs from "node:fs/promises"
 import os from "node:os"
 import { Effect } from "effect"
 import type { Capacity, HostInfo } from "../../contract/domain/Node.ts"
 import type { Heartbeat } from "../../contract/domain/NodeMessages.ts"
-import { type IoError, io } from "../disk/fsio.ts"
+import { diskOf, type IoError } from "../disk/fsio.ts"
 
 /** The names of architectures in Go, if they differ from Node's. */
 const goNames: Readonly<Record<string, string>> = {
@@ -38,21 +37,16 @@ export const hostInfo = (
 
 /** Returns the host's capacity; `overrides` win. @error IoError the disk of the data folder cannot be read */
 export const capacityOf = (dataDir: string, overrides: Partial<Capacity>): Effect.Effect<Capacity, IoError> =>
-  Effect.map(
-    io(`read the free space of ${dataDir}`, () => fs.statfs(dataDir)),
-    (disk) => ({
-      memory_bytes: overrides.memory_bytes ?? os.totalmem(),
-      cpu_threads: overrides.cpu_threads ?? os.availableParallelism(),
-      disk_bytes: overrides.disk_bytes ?? disk.blocks * disk.bsize
-    })
-  )
+  Effect.map(diskOf(dataDir), ({ total }) => ({
+    memory_bytes: os.totalmem(),
+    cpu_threads: os.availableParallelism(),
+    disk_bytes: total,
+    ...overrides
+  }))
 
 export const loadOf = (dataDir: string): Effect.Effect<Omit<Heartbeat, "boot_id">, IoError> =>
-  Effect.map(
-    io(`read the free space of ${dataDir}`, () => fs.statfs(dataDir)),
-    (disk) => ({
-      load: os.loadavg()[0] ?? 0,
-      memory_used_bytes: os.totalmem() - os.freemem(),
-      disk_used_bytes: (disk.blocks - disk.bfree) * disk.bsize
-    })
-  )
+  Effect.map(diskOf(dataDir), ({ used }) => ({
+    load: os.loadavg()[0] ?? 0,
+    memory_used_bytes: os.totalmem() - os.freemem(),
+    disk_used_bytes: used
+  }))

@@ -28,7 +28,6 @@ const variablesRead = ({ spec, install }: { readonly spec: ServerSpec; readonly 
     .map((name) => [name, values[name] ?? ""] as const)
 }
 
-/** Returns the variables of a server that its install and post-warm-up scripts get. */
 export const scriptVariables = (
   spec: ServerSpec,
   install: InstallScript

@@ -38,7 +38,6 @@ export interface InstanceOptions extends InstanceParts {
   readonly uplink: Effect.Effect<Uplink>
   readonly waitingWrites: WaitingWrites
   readonly fork: Fork
-  /** Serialises the changes of each server. */
   readonly changes: KeyedLock<ServerId>
 }
 

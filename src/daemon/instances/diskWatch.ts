@@ -1,12 +1,11 @@
 /** Disk limits that the file system does not enforce: usage is measured periodically. */
-import * as fs from "node:fs/promises"
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect, Number as Num, Option } from "effect"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { appendConsoleLine } from "../console/consoleFiles.ts"
-import { type IoError, io, orWarn } from "../disk/fsio.ts"
+import { diskOf, type IoError, orWarn } from "../disk/fsio.ts"
 import { diskLimit } from "../files/diskLimits.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import { bytesWritten } from "../host/procfs.ts"
@@ -129,36 +128,25 @@ export const watchReserve = Effect.fnUntraced(function* ({
   seconds
 }: DiskReserveOptions) {
   if (wanted === 0) return yield* Effect.never
-  const disk = Effect.map(
-    io(`read the free space of ${dataDir}`, () => fs.statfs(dataDir)),
-    ({ bavail, blocks, bsize }) => ({
-      // Servers cannot use the blocks that a file system keeps for root.
-      free: bavail * bsize,
-      reserve: Math.min(wanted, Math.floor((blocks * bsize) / DISK_SHARE))
-    })
-  )
+  const disk = Effect.map(diskOf(dataDir), ({ free, total }) => ({
+    free,
+    reserve: Math.min(wanted, Math.floor(total / DISK_SHARE))
+  }))
   const sample = Effect.fnUntraced(function* (free: number) {
     const written = new Map<Run, number>()
     const owners = new Map<Run, Instance>()
     for (const instance of instances()) {
       const run = instance.run()
       if (run?.pids === undefined) continue
-      const bytes = yield* Effect.forEach(yield* run.pids, (pid) => Effect.sync(() => bytesWritten(pid)))
-      written.set(
-        run,
-        bytes.reduce((sum, one) => sum + one, 0)
-      )
+      const pids = yield* run.pids
+      written.set(run, Num.sumAll(pids.map(bytesWritten)))
       owners.set(run, instance)
     }
     return { at: yield* elapsedMillis, since: yield* Clock.currentTimeMillis, free, owners, written }
   })
 
-  let before = yield* sample(
-    yield* Effect.orElseSucceed(
-      Effect.map(disk, ({ free }) => free),
-      () => 0
-    )
-  )
+  const first = yield* Effect.orElseSucceed(disk, () => ({ free: 0 }))
+  let before = yield* sample(first.free)
 
   const stop = Effect.fnUntraced(function* (instance: Instance, free: number, reserve: number) {
     // A server that stops may save its world, as long as there is space for it.

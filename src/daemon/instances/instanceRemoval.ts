@@ -36,7 +36,6 @@ import { OWNERSHIP_FILES } from "./serverUser.ts"
 
 const REMOVED = ".removed-"
 const CORRUPT = ".corrupt-"
-/** Returns a new name for the folder of a server that is removed. */
 const removedName = (serverId: ServerId): string => `${REMOVED}${serverId}-${randomUUID()}`
 const isRemoved = (name: string): boolean => name.startsWith(REMOVED)
 /** Whether a folder next to the servers has files of a former server. */

@@ -149,7 +149,6 @@ const starting =
       { type: "status", status: "starting", transient: false }
     )
 
-/** Starts the server for a caller. */
 export const start = (it: Serving) =>
   startWith(
     it,
@@ -168,7 +167,6 @@ const offlineWith = ({ file }: Serving, backoff: Backoff | null) =>
     )
   )
 
-/** Cancels the start that an offline server waits for. */
 export const cancelRestart = (it: Serving) => offlineWith(it, null)
 
 /** Completes a start that was recorded, but interrupted before there was a process. */

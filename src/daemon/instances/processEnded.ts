@@ -18,7 +18,6 @@ const lastLines = ({ console }: Serving) =>
       Effect.catch((error) => Effect.as(Effect.logWarning(error.message), []))
     )
 
-/** Records the end of a process, with its reports. */
 export const recordEnd = Effect.fnUntraced(function* (
   it: Serving,
   exit: ProcessExit,

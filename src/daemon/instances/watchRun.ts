@@ -185,7 +185,6 @@ export const endStart = (it: Serving, exit?: Exit.Exit<unknown, unknown>) =>
     return span?.end(exit) ?? Effect.void
   })
 
-/** Reports a status of the process. */
 export const withStatus = (it: Serving, status: "running" | "paused") =>
   it.file
     .update((state) => withReport(state, { type: "status", status, transient: false }))

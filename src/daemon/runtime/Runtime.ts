@@ -182,12 +182,10 @@ export const noUsers: RuntimeUsers = {
   release: () => Effect.void
 }
 
-/** The offer of a node to servers. */
 export interface RuntimeOffer {
   readonly kinds: ReadonlyArray<RuntimeKind>
   /** The isolation of servers from this node and from each other, by runtime. */
   readonly isolation: Isolation
-  /** The limits that are not enforced on plain processes. */
   readonly notEnforced: ReadonlyArray<LimitName>
   /** Whether a new server would get no uid, so that plain processes are not among `kinds`. */
   readonly lacksUids: boolean

@@ -17,7 +17,6 @@ const STANDARD_ROOTS = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
 
 export const CGROUP_LIMITS = ["memory_limit", "swap", "cpu_limit", "threads", "io_weight"] as const
 
-/** Returns the files that set a server's limits, in order. */
 export const limitFiles = (limits: Limits): ReadonlyArray<readonly [file: string, text: string]> => {
   const files: Array<readonly [string, string]> = []
   const memory = memoryLimitBytes(limits)

@@ -58,7 +58,6 @@ const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
 const line = (words: ReadonlyArray<string>) => words.map(quoted).join(" ")
 const mount = (...words: ReadonlyArray<string>) => line(["mount", "-n", "-i", "-c", ...words])
 
-/** Returns the covers that are not below another cover. */
 const outermost = (covers: ReadonlyArray<Cover>): ReadonlyArray<Cover> =>
   covers.filter(
     (cover, index) =>

@@ -1,6 +1,7 @@
 import { Effect, Semaphore } from "effect"
 import { inSlices } from "../../shared/work/slices.ts"
 import { allPids, type Marker, type Proc, readMarker, readProc, readUid } from "../host/procfs.ts"
+import type { ProcessUsers } from "./ProcessUsers.ts"
 
 /** Returns the processes without `helpers`, the leader included, and the program. */
 export const ownProcesses = (
@@ -39,18 +40,6 @@ export interface Leader {
   readonly start: string
 }
 
-/** Assigns the processes of the host to the servers of one node. */
-export interface ProcessTable {
-  /** Returns a server's live processes by uid, marker, leader and descent, at most `maxAgeMs` old. */
-  members(server: string, leader: Leader | undefined, maxAgeMs: number): Effect.Effect<ReadonlyArray<Proc>>
-  readonly names: Effect.Effect<ReadonlySet<string>>
-}
-
-export interface UidNames {
-  readonly uidOf: (name: string) => number | undefined
-  readonly nameOf: (uid: number) => string | undefined
-}
-
 interface Identity {
   readonly marker: Marker | undefined
   readonly uid: number | undefined
@@ -61,8 +50,8 @@ interface Identity {
 /** A younger process may not have reached its final program and uid. */
 const SETTLED_MS = 5000
 
-/** Makes the process table of the `node` in `MUSTER_NODE`. Without `users`, all processes have the daemon's uid. */
-export const makeProcessTable = (node: string, users?: UidNames): ProcessTable => {
+/** Assigns the processes of the host to the servers of one `node`. Without `users`, all have the daemon's uid. */
+export const makeProcessTable = (node: string, users?: Pick<ProcessUsers, "uidOf" | "nameOf">) => {
   let procs: ReadonlyArray<Proc> = []
   let readAt = Number.NEGATIVE_INFINITY
   // Read once per process; a program that clears its environment later keeps its marker.
@@ -133,7 +122,9 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
   }
 
   return {
-    members: (server, leader, maxAgeMs) => Effect.map(refresh(maxAgeMs), () => membersNow(server, leader)),
+    /** Returns a server's live processes by uid, marker, leader and descent, at most `maxAgeMs` old. */
+    members: (server: string, leader: Leader | undefined, maxAgeMs: number) =>
+      Effect.map(refresh(maxAgeMs), () => membersNow(server, leader)),
     names: Effect.map(
       refresh(0),
       () =>
@@ -141,3 +132,5 @@ export const makeProcessTable = (node: string, users?: UidNames): ProcessTable =
     )
   }
 }
+
+export type ProcessTable = ReturnType<typeof makeProcessTable>

@@ -15,6 +15,7 @@ import {
   makeFolder,
   makePassage,
   orMissing,
+  orOn,
   orWarn
 } from "../disk/fsio.ts"
 
@@ -29,13 +30,7 @@ const decodeClaim = Schema.decodeUnknownOption(Claim)
 
 /** Creates a file; false if there is one. */
 const create = (what: string, run: () => void) =>
-  ioSync(what, run).pipe(
-    Effect.as(true),
-    Effect.catchIf(
-      ({ code }) => code === "EEXIST",
-      () => Effect.succeed(false)
-    )
-  )
+  ioSync(what, run).pipe(Effect.as(true), orOn(false, "EEXIST"))
 
 const unlink = (path: string) =>
   ioSync(`remove ${path}`, () => fs.unlinkSync(path)).pipe(orMissing(undefined))
@@ -63,7 +58,6 @@ export const openUidClaims = Effect.fnUntraced(function* (node: string, dataDir:
   )
   const pathOf = (uid: number) => join(claimsDir, String(uid))
 
-  /** Returns the claim on a uid, if there is one. */
   const read = (uid: number) =>
     Effect.map(
       ioSync(`read ${pathOf(uid)}`, () => readIfThere(pathOf(uid))).pipe(orMissing(undefined)),

@@ -160,7 +160,6 @@ export const released = ({ quiesced: _, ...state }: InstanceState): InstanceStat
 /** Whether a server that was up when its daemon, node or machine ended is started again. */
 export const resumes = ({ spec }: InstanceState): boolean => runRuleOf(spec.definition) !== "manual"
 
-/** Returns what is reported of the desired state of a server. */
 const runOf = ({ status, stopped_by, waiting }: InstanceState): { readonly run?: RunReport } => {
   const isWaiting = waiting === true && status === "offline"
   if (stopped_by === undefined && !isWaiting) return {}

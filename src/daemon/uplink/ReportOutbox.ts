@@ -12,7 +12,6 @@ type Reports = Pick<InstanceFile, "get" | "acknowledge">
 export class LiveProgress {
   #share: number | undefined
   readonly #onChanged: () => void
-  /** Whether there is a value that was not sent. */
   isChanged = false
 
   /** @param onChanged called with each new value */

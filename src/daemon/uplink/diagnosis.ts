@@ -73,7 +73,6 @@ const isDaemon: Diagnosis = {
     "the address is that of the daemon of a node, not of a control plane: set MUSTER_CONTROL_URL to the control plane's address"
 }
 
-/** Returns the diagnosis of a response whose status or body is not in the contract. */
 const responseDiagnosis = (status: number, location: string | undefined): Diagnosis => {
   if (status >= 502 && status <= 504) return { state: "away", detail: `status ${status}` }
   if (status >= 300 && status < 400) {

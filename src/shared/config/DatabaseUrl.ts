@@ -78,7 +78,6 @@ const parsePostgres = (text: string): PostgresUrl | undefined => {
   }
 }
 
-/** Reads a URL, if the text names a database. */
 export const parseDatabaseUrl = (text: string): DatabaseUrl | undefined => {
   if (text.includes("\0")) return undefined
   const sqlite = /^sqlite:(.+)$/s.exec(text)

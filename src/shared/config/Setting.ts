@@ -101,7 +101,6 @@ const variable = (name: string) =>
 /** Returns a value without the user and the password of each address in it. */
 const withoutUser = (value: string): string => value.replace(/(:\/\/)[^/?#\s]*@/g, "$1…@")
 
-/** The text of a setting, its variable and its origin. */
 const textOf = Effect.fnUntraced(function* ({ name, secret }: Setting<unknown>) {
   const given = yield* variable(name)
   const file = secret === true ? yield* variable(fileForm(name)) : undefined

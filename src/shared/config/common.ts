@@ -15,7 +15,6 @@ import {
 } from "./kinds.ts"
 import { secret, setting } from "./Setting.ts"
 
-/** The Docker Engine of a node. */
 export const docker = {
   dockerSocket: setting("MUSTER_DOCKER_SOCKET", "/var/run/docker.sock", path).means(
     "Unix socket of the Docker Engine. Set it for an engine whose socket is elsewhere."
@@ -76,7 +75,6 @@ export const hosting = {
   )
 } as const
 
-/** The log of a process. */
 export const logging = {
   logFormat: setting("MUSTER_LOG_FORMAT", "pretty", oneOf("pretty", "json")).means(
     "Format of log lines. Set `json` for a log collector."
@@ -86,7 +84,6 @@ export const logging = {
   )
 } as const
 
-/** Traces and metrics for a collector. */
 export const otlp = {
   otlpEndpoint: setting("OTEL_EXPORTER_OTLP_ENDPOINT", "", optionalAddress).means(
     "Address of an OpenTelemetry collector, such as `http://127.0.0.1:4318`, which gets traces and metrics (OTLP over HTTP, JSON). Unset: nothing is recorded."

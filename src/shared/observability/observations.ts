@@ -49,7 +49,6 @@ export const makeTotal = (counter: Metric.Metric<number, unknown>) => {
     })
 }
 
-/** The limits of a process on Linux. */
 export const LIMITS = "/proc/self/limits"
 
 /** Returns how many files a process may have open, if limited and known, from the text of {@link LIMITS}. */

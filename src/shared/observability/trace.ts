@@ -2,7 +2,6 @@
 import { Clock, Context, Effect, Exit, Option, References, Tracer } from "effect"
 import { Headers, HttpTraceContext } from "effect/http"
 
-/** The place in a trace at which a caller is, if any. */
 export type TracePlace = Tracer.AnySpan | undefined
 
 /** Returns the place of the current fiber, for a fiber that continues its work. */

@@ -7,7 +7,6 @@ export interface KeyedLock<K extends string = string> {
   isFull(key: K): boolean
 }
 
-/** An effect that runs, or waits for its turn. */
 interface User {
   holds: boolean
   resume: ((turn: Effect.Effect<void>) => void) | undefined

@@ -72,7 +72,6 @@ const noImage = Effect.fail(
   new LaunchFailed({ message: "the software has no image for this version", code: "REFUSED" })
 )
 
-/** The parts of the runtime of a node, which live as long as its scope. */
 const openParts = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const engine = yield* Engine
   const { node, optional = false } = options

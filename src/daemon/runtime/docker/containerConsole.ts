@@ -1,17 +1,7 @@
-import {
-  closeSync,
-  fstatSync,
-  openSync,
-  readFileSync,
-  readSync,
-  renameSync,
-  statSync,
-  writeFileSync,
-  writeSync
-} from "node:fs"
+import { closeSync, openSync, readFileSync, readSync, renameSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { Effect, Latch, Schema } from "effect"
-import { endsOpen } from "../../console/consoleFiles.ts"
+import { appendPieces, consoleFiles, type Piece } from "../../console/consoleFiles.ts"
 import { type IoError, ioSync, orWarn, toIoError } from "../../disk/fsio.ts"
 import { makeConnection } from "./containerJob.ts"
 import { destroy, Engine } from "./Engine.ts"
@@ -32,7 +22,7 @@ const LogPositionJson = Schema.fromJsonString(
 )
 const decodePosition = Schema.decodeUnknownEffect(LogPositionJson)
 
-const consolePath = (folder: string) => join(folder, "console.log")
+const consolePath = (folder: string) => consoleFiles(folder).current
 const positionPath = (folder: string) => join(folder, "console.at")
 
 const sizeOf = (path: string): number => {
@@ -40,24 +30,6 @@ const sizeOf = (path: string): number => {
     return statSync(path).size
   } catch {
     return 0 // missing
-  }
-}
-
-interface Piece {
-  readonly bytes: Buffer
-  readonly isApart: boolean
-}
-
-const append = (path: string, pieces: ReadonlyArray<Piece>): number => {
-  const fd = openSync(path, "a+", 0o600)
-  try {
-    for (const { bytes, isApart } of pieces) {
-      if (isApart && endsOpen(fd)) writeSync(fd, "\n")
-      for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at)
-    }
-    return fstatSync(fd).size
-  } finally {
-    closeSync(fd)
   }
 }
 
@@ -141,7 +113,7 @@ export const openContainerConsole = Effect.fnUntraced(function* (
         const piece = open.logged(frame.stream, reader.clean(taken))
         if (piece.bytes.length > 0) pieces.push(piece)
       }
-      const size = pieces.length === 0 ? sizeOf(path) : append(path, pieces)
+      const size = pieces.length === 0 ? sizeOf(path) : appendPieces(path, pieces)
       position = cursor.position(Math.max(0, size - open.ahead()))
       writeFileSync(`${positionPath(folder)}.tmp`, JSON.stringify(position))
       renameSync(`${positionPath(folder)}.tmp`, positionPath(folder))
@@ -195,7 +167,7 @@ export const openContainerConsole = Effect.fnUntraced(function* (
     } while (before !== activity)
     yield* ioSync("write console.log", () => {
       const pieces = isOver ? [] : open.take().map((bytes) => ({ bytes, isApart: false }))
-      if (pieces.length > 0) append(path, pieces)
+      if (pieces.length > 0) appendPieces(path, pieces)
     })
   }).pipe(orWarn)
 

@@ -54,11 +54,11 @@ export const runningJob = Effect.fnUntraced(function* (id: string, attached: Att
         attached.socket.write(`${line}\n`)
       }),
     signal: (signal) =>
-      engine
-        .call(`send ${signal}`, (docker, abortSignal) =>
-          docker.getContainer(id).kill({ signal, abortSignal })
-        )
-        .pipe(orDone, orWarn)
+      onContainer(id, `send ${signal}`, (container, options) => container.kill({ signal, ...options })).pipe(
+        orDone,
+        orWarn,
+        Effect.provideService(Engine, engine)
+      )
   }
   return job
 })

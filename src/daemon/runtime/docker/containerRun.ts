@@ -9,7 +9,7 @@ import { type ConsoleOf, type ContainerConsole, openContainerConsole } from "./c
 import { consoleClosed } from "./containerJob.ts"
 import { writeContainerRecord } from "./containerRemoval.ts"
 import { measure, missingProgram, removeContainer, stateOf, waitForExit } from "./containers.ts"
-import { Engine, type EngineError, orDone } from "./Engine.ts"
+import { Engine, type EngineError, inspect, orDone } from "./Engine.ts"
 
 interface PendingOptions {
   readonly making: Fiber.Fiber<Run, LaunchFailed>
@@ -181,12 +181,11 @@ export const openContainerRun = Effect.fnUntraced(function* (
   }
 
   /** An engine refuses to pause a container that is paused. */
-  const isPaused = engine
-    .call("inspect", (docker) => docker.getContainer(id).inspect())
-    .pipe(
-      Effect.map(({ State }) => State.Paused),
-      Effect.orElseSucceed(() => false)
-    )
+  const isPaused = inspect(id).pipe(
+    Effect.map(({ State }) => State.Paused),
+    Effect.orElseSucceed(() => false),
+    withEngine
+  )
 
   const unpaused = FiberHandle.clear(retrying).pipe(
     Effect.andThen(engine.call("unpause", (docker) => docker.getContainer(id).unpause())),

@@ -34,7 +34,6 @@ const referencePattern =
 /** The sign of an image that is only on the node: it is never pulled. */
 const LOCAL = "~"
 
-/** Returns the reference of an image for the engine, without the sign of a local image. */
 export const engineReference = (image: string): string =>
   image.startsWith(LOCAL) ? image.slice(LOCAL.length) : image
 
