@@ -9,7 +9,7 @@ import { refusalError } from "../contract/nodeApi/NodeFilesApi.ts"
 import { type UploadError, uploadRefusalError } from "../contract/nodeApi/NodeUploadsApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
 import { serveSession } from "./access/sessionHttp.ts"
-import { ServedDaemon } from "./ServedDaemon.ts"
+import { ServedDaemon } from "./http.ts"
 
 export const httpError = (error: FileError) => {
   if (error._tag === "NodeUnreachable") return Unavailable.nodeNotConnected(error.node_id)

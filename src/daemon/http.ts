@@ -1,4 +1,4 @@
-import { Effect, Layer, References, Stream } from "effect"
+import { Context, Deferred, Effect, Layer, References, Stream } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Socket } from "effect/socket"
 import {
@@ -9,6 +9,7 @@ import {
   Unauthorized,
   Unavailable
 } from "../contract/domain/errors.ts"
+import type { DaemonServer } from "../contract/domain/NodeMessages.ts"
 import { pageNumber, pageSize, paginated, paginatedLog } from "../contract/domain/Pagination.ts"
 import type { Daemon, DaemonError, LinesRequest } from "../contract/nodeApi/Daemon.ts"
 import { DaemonApi, SEQUENCE_HEADER } from "../contract/nodeApi/DaemonApi.ts"
@@ -16,8 +17,26 @@ import { DaemonAuthorization } from "../contract/nodeApi/NodeFilesApi.ts"
 import { handlersOf } from "../shared/net/requestServices.ts"
 import { serveSocket } from "../shared/net/serveSocket.ts"
 import { continueTrace } from "../shared/observability/trace.ts"
-import { ServedDaemon } from "./ServedDaemon.ts"
 import { NOT_THE_TOKEN } from "./uplink/diagnosis.ts"
+
+const makeServedDaemon = Effect.gen(function* () {
+  const daemon = yield* Deferred.make<Daemon>()
+  const servers = yield* Deferred.make<() => ReadonlyArray<DaemonServer>>()
+  return {
+    daemon: Deferred.await(daemon),
+    servers: Effect.map(Deferred.await(servers), (list) => list()),
+    provideDaemon: (value: Daemon) => Effect.asVoid(Deferred.succeed(daemon, value)),
+    provideServers: (list: () => ReadonlyArray<DaemonServer>) =>
+      Effect.asVoid(Deferred.succeed(servers, list))
+  }
+})
+
+/** The daemon behind the HTTP routes, which start first: the control plane calls as soon as the node registers. */
+export class ServedDaemon extends Context.Service<ServedDaemon, Effect.Success<typeof makeServedDaemon>>()(
+  "muster/daemon/ServedDaemon"
+) {
+  static readonly layer = Layer.effect(ServedDaemon, makeServedDaemon)
+}
 
 /** The limit of open consoles: each is a connection with a queue of lines. */
 const MAX_CONSOLES = 1000

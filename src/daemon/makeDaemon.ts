@@ -14,19 +14,15 @@ import { likelyKind } from "./files/fileContext.ts"
 import type { InstanceFiles } from "./files/InstanceFiles.ts"
 import { instanceFolder } from "./files/sharedFiles.ts"
 import type { Installer } from "./install/Installer.ts"
+import { installLogPath } from "./install/installLog.ts"
 import type { Instance } from "./instances/Instance.ts"
 import type { Instances } from "./instances/Instances.ts"
-import { installLogPath } from "./instances/installLog.ts"
-import { type NodePlace, refusals } from "./instances/refusals.ts"
+import { type NodePlace, refusals, refuse } from "./instances/refusals.ts"
 import { daemonServer, heldServer, type InstanceState } from "./state/InstanceState.ts"
 import { makeStats } from "./stats.ts"
 
 const unreadable = (error: IoError) =>
-  new DaemonRefused({
-    status: 500,
-    detail: error.message,
-    hint: "Look at the files of the server on its node."
-  })
+  refuse(500, error.message, "Look at the files of the server on its node.")
 
 /** Returns the files of a server that is held and offline, for `Daemon.files`. */
 const exportFiles = Effect.fnUntraced(function* (
@@ -35,11 +31,11 @@ const exportFiles = Effect.fnUntraced(function* (
   { held, spec, status, work }: InstanceState
 ): Effect.fn.Return<Stream.Stream<Uint8Array, DaemonRefused>, DaemonRefused, Scope.Scope> {
   if (held !== true || status !== "offline" || work !== "none") {
-    return yield* new DaemonRefused({
-      status: 409,
-      detail: `the server is not held, or not offline: ${spec.id}`,
-      hint: "Hold it and stop it first."
-    })
+    return yield* refuse(
+      409,
+      `the server is not held, or not offline: ${spec.id}`,
+      "Hold it and stop it first."
+    )
   }
   const paths = yield* Effect.mapError(files.paths(spec), unreadable)
   // Mounts the files first: an unmounted server would look like one without files.
@@ -59,13 +55,7 @@ export interface DaemonParts {
   readonly register: Effect.Effect<void>
 }
 
-const refusedAsNotRunning = {
-  status: 409,
-  detail: "the server is not running",
-  hint: "Start the server first."
-} as const
-
-const notRunning = new DaemonRefused(refusedAsNotRunning)
+const notRunning = (done = "") => refuse(409, `${done}the server is not running`, "Start the server first.")
 
 /** After its start, the daemon looks for earlier processes, and waits for an engine that is down. */
 const notAdopted = (node_id: NodeId) =>
@@ -88,24 +78,20 @@ const sendCommands = Effect.fnUntraced(function* (
   by: string | undefined
 ) {
   if (lines.some((line) => control.test(line))) {
-    return yield* new DaemonRefused({
-      status: 422,
-      detail: "a command contains control characters",
-      hint: "Send one line a command."
-    })
+    return yield* refuse(422, "a command contains control characters", "Send one line a command.")
   }
   const { status } = instance.file.get()
   const run = instance.run()
   if (status === "running" && !instance.isAdopted()) return yield* notAdopted(node_id)
-  if (run === undefined || status === "paused") return yield* notRunning
+  if (run === undefined || status === "paused") return yield* notRunning()
   const { definition } = instance.file.get().spec
   const longest = Math.max(...lines.map((line) => Buffer.byteLength(line)))
   if (definition.process.terminal === true && longest > TERMINAL_LINE) {
-    return yield* new DaemonRefused({
-      status: 422,
-      detail: `a command has ${longest} bytes, and a terminal takes at most ${TERMINAL_LINE} a line`,
-      hint: "Send shorter commands."
-    })
+    return yield* refuse(
+      422,
+      `a command has ${longest} bytes, and a terminal takes at most ${TERMINAL_LINE} a line`,
+      "Send shorter commands."
+    )
   }
   for (const [index, line] of lines.entries()) {
     // Otherwise the end of the process would be a crash.
@@ -118,19 +104,19 @@ const sendCommands = Effect.fnUntraced(function* (
       const done = index > 0 || isPartial ? `${index} of ${lines.length} commands were written${part}; ` : ""
       switch (why) {
         case "closed":
-          return new DaemonRefused({ ...refusedAsNotRunning, detail: `${done}${refusedAsNotRunning.detail}` })
+          return notRunning(done)
         case "full":
-          return new DaemonRefused({
-            status: 409,
-            detail: `${done}${message}`,
-            hint: "Wait until the server reads its console, then send the remaining commands."
-          })
+          return refuse(
+            409,
+            `${done}${message}`,
+            "Wait until the server reads its console, then send the remaining commands."
+          )
         case "away":
-          return new DaemonRefused({
-            status: 500,
-            detail: `${done}${message}`,
-            hint: `Start Docker on node ${node_id}, then send the remaining commands. The server may still run.`
-          })
+          return refuse(
+            500,
+            `${done}${message}`,
+            `Start Docker on node ${node_id}, then send the remaining commands. The server may still run.`
+          )
       }
     })
   }
@@ -158,7 +144,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
   const stats = yield* makeStats(files)
   const access = makeAccess({ files, instances, tasks: yield* makeTasks })
   yield* access.uploads.expire.pipe(Effect.repeat(Schedule.spaced("1 hour")), Effect.forkScoped)
-  const daemon: Daemon = {
+  return {
     system: Effect.map(system, (host) => ({ version, system: host })),
     register,
     create: instances.create,
@@ -237,6 +223,5 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
     }),
     files: access,
     backups: yield* makeBackups({ files, instances, settings: parts.backups })
-  }
-  return daemon
+  } satisfies Daemon
 })

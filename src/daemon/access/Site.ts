@@ -122,8 +122,7 @@ export class Site {
     if (names.some((name) => isTemporary(name.toString("latin1")))) return yield* noSuchPath(path)
     if (this.isHidden(path)) return yield* forbidden(path, "callers may not read it")
     const shared = this.#sharedOf(path)
-    const place: Place = { path, parts: names.slice(shared?.parts.length ?? 0), shared }
-    return place
+    return { path, parts: names.slice(shared?.parts.length ?? 0), shared } satisfies Place
   })
 
   /** As {@link place}, of a path that is written. */

@@ -80,11 +80,10 @@ export class Unfinished {
           this.#isLeft = true
           return Effect.void
         })
-        const staged: Staged = {
+        return {
           ...staging,
           copied: (from) => this.#write(name, { ...staging, path, from })
-        }
-        return staged
+        } satisfies Staged
       })
     )
 

@@ -7,11 +7,18 @@ import { MOST_ENTRIES } from "../../contract/nodeApi/NodeFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { describe, enter, io, lstatIn, open, temporaryName, within } from "../disk/safePath.ts"
 import { parentMade, syncFolder } from "./contents.ts"
-import { holdsHidden, refuseFixed, refuseProtected } from "./protection.ts"
 import { conflict, forbidden, noSuchPath, unprocessable } from "./refused.ts"
 import type { Room } from "./room.ts"
 import type { Located, Place, Site } from "./Site.ts"
-import { copyInside, removeInside, renameAt, walkInside } from "./trees.ts"
+import {
+  copyInside,
+  holdsHidden,
+  refuseFixed,
+  refuseProtected,
+  removeInside,
+  renameAt,
+  walkInside
+} from "./trees.ts"
 import type { Staged, Staging, Unfinished, Unmade } from "./Unfinished.ts"
 
 /** Entries of one copy, unless a task makes it: the server may add some after the count. */

@@ -7,6 +7,7 @@ import { FileRefused, type ReadFile, type WriteFile } from "../../contract/nodeA
 import { freeMemory } from "../../shared/work/freeMemory.ts"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
+import { bytesBetween } from "../archives/member.ts"
 import { FLUSH_INTERVAL, type IoError, orMissing } from "../disk/fsio.ts"
 import {
   CREATE,
@@ -76,20 +77,15 @@ export const readContents = Effect.fnUntraced(function* (site: Site, request: Re
   const length = Math.min(CHUNK, Math.max(0, end - start))
   // Without new memory for each piece, large files do not make the garbage collector run.
   const kept = request.isTransient === true ? Buffer.allocUnsafe(length) : undefined
-  const bytes = Stream.unfold(
-    start,
-    (at): Effect.Effect<readonly [Uint8Array, number] | undefined, IoError | FileRefused> => {
-      if (at >= end) return Effect.succeed(undefined)
-      const chunk = (kept ?? Buffer.allocUnsafe(length)).subarray(0, end - at)
-      return Effect.flatMap(
+  const read = (at: number, most: number) =>
+    Effect.suspend(() => {
+      const chunk = (kept ?? Buffer.allocUnsafe(length)).subarray(0, most)
+      return Effect.map(
         io(path, () => handle.read(chunk, 0, chunk.length, at)),
-        ({ bytesRead }) =>
-          bytesRead === 0
-            ? Effect.fail(conflict(path, "it became shorter while it was read"))
-            : Effect.succeed([chunk.subarray(0, bytesRead), at + bytesRead] as const)
+        ({ bytesRead }) => chunk.subarray(0, bytesRead)
       )
-    }
-  )
+    })
+  const bytes = bytesBetween(start, end, read, () => conflict(path, "it became shorter while it was read"))
   return { bytes, path }
 })
 

@@ -1,7 +1,7 @@
 /** Entries of folders as callers see them, and the strong tags of files (spec 10.2, 10.3). */
 import type { BigIntStats, Stats } from "node:fs"
 import * as fs from "node:fs/promises"
-import { Effect, Option } from "effect"
+import { Effect, Option, Scope, Semaphore } from "effect"
 import {
   childPath,
   type FileEntry,
@@ -13,10 +13,11 @@ import {
 } from "../../contract/domain/Files.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { TaggedEntry } from "../../contract/nodeApi/NodeFiles.ts"
-import { forEachName, type IoError, toIoError } from "../disk/fsio.ts"
-import { io, isTemporary, lstatIn, PERMISSIONS, within } from "../disk/safePath.ts"
+import { ENTRIES_AT_ONCE, type ListedEntry } from "../../contract/nodeApi/sessionFrames.ts"
+import { forEachName, type IoError, nextEntries, openEntries, toIoError } from "../disk/fsio.ts"
+import { FOLDER, io, isTemporary, lstatIn, open, PERMISSIONS, within } from "../disk/safePath.ts"
 import { treeSize } from "../files/copyTree.ts"
-import { noSuchPath } from "./refused.ts"
+import { type AccessError, noSuchPath } from "./refused.ts"
 import { bytesOf, type Place, type Site } from "./Site.ts"
 import { walkVisible } from "./visible.ts"
 
@@ -85,11 +86,10 @@ export const statEntry = Effect.fnUntraced(function* (site: Site, given: string)
   const place = yield* site.place(given)
   const { layer, stats, target } = yield* statsOf(site, place)
   const name = nameOf(place.path) || "/"
-  const tagged: TaggedEntry = {
+  return {
     entry: entryOf({ site, path: place.path, name }, stats, layer, target),
     etag: etagOf(stats)
-  }
-  return tagged
+  } satisfies TaggedEntry
 })
 
 /** Names that are in memory beside those of the page, before they are sorted. */
@@ -228,4 +228,56 @@ const withSizes = Effect.fnUntraced(function* (
     Effect.catch(() => Effect.void)
   )
   return sized
+})
+
+const listed = (name: string, stats: Stats): ListedEntry => ({
+  name,
+  type: typeOf(stats),
+  mode: stats.mode & PERMISSIONS,
+  modified: Math.max(0, Math.floor(stats.mtimeMs / 1000)),
+  size: stats.isDirectory() ? 0 : stats.size
+})
+
+/** Opens a folder for reading until the scope ends. The returned effect has the next entries; none: the end. */
+export const openEntriesOf = Effect.fnUntraced(function* (site: Site, given: string, scope: Scope.Scope) {
+  const place = yield* site.place(given)
+  const walked = yield* site.folderAt(place)
+  const at = `/proc/self/fd/${walked.fd}/.`
+  const folder = yield* Scope.provide(open(place.path, at, FOLDER), scope)
+  const names = yield* Scope.provide(openEntries(at, ENTRIES_AT_ONCE), scope)
+  const oneAtATime = yield* Semaphore.make(1)
+
+  /** A volume or mount is shown as what it is. */
+  const entryOf = Effect.fnUntraced(function* (bytes: Buffer) {
+    const name = shownName(bytes)
+    const path = childPath(place.path, name)
+    if (isTemporary(name) || site.isHidden(path)) return []
+    if (site.isSharedTarget(path)) {
+      const { entry } = yield* Effect.scoped(statEntry(site, path))
+      const modified = Math.floor(Date.parse(entry.modified_at) / 1000)
+      return [{ name, type: entry.type, mode: Number.parseInt(entry.mode, 8), modified, size: entry.size }]
+    }
+    const found = yield* lstatIn(path, folder, bytes)
+    return Option.isNone(found) ? [] : [listed(name, found.value)]
+  })
+
+  const read: Effect.Effect<ReadonlyArray<ListedEntry>, AccessError> = Effect.gen(function* () {
+    while (true) {
+      const batch = yield* Effect.uninterruptible(nextEntries(names, at, ENTRIES_AT_ONCE))
+      if (batch.length === 0) return []
+      const entries = yield* Effect.forEach(
+        batch,
+        ({ name }) =>
+          // An entry may change while it is listed.
+          Effect.catchIf(
+            entryOf(name),
+            (error) => error._tag !== "IoError" || error.code === "ENOENT" || error.code === "EINVAL",
+            () => Effect.succeed([])
+          ),
+        { concurrency: CONCURRENCY }
+      )
+      if (entries.some((some) => some.length > 0)) return entries.flat()
+    }
+  })
+  return oneAtATime.withPermit(read)
 })

@@ -46,14 +46,13 @@ const childOf = Effect.fnUntraced(function* ({ from, path, to }: Pair, name: Buf
   const child = childPath(path, shownName(name))
   const stats = yield* lstatIn(child, from, name)
   if (Option.isNone(stats)) return undefined
-  const one: Child = {
+  return {
     path: child,
     from: { folder: from, name },
     to: { folder: to, name },
     stats: stats.value,
     there: yield* lstatIn(child, to, name)
-  }
-  return one
+  } satisfies Child
 })
 
 /** Whether a volume, mount or overlay lies at a path or below it, so that the folder of its path is entered. */

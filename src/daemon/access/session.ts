@@ -29,10 +29,10 @@ import {
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { applyChange, needEntry, type Scene } from "./changes.ts"
-import { openEntriesOf } from "./openFolder.ts"
-import { refuseFixed } from "./protection.ts"
+import { openEntriesOf } from "./entries.ts"
 import { type AccessError, conflict, forbidden, noSuchPath, toFileError } from "./refused.ts"
 import type { Located, Place, Site } from "./Site.ts"
+import { refuseFixed } from "./trees.ts"
 
 interface SessionParts {
   readonly instance: Instance
@@ -313,23 +313,21 @@ const spaceOf = Effect.fnUntraced(function* (files: InstanceFiles["Service"], { 
   const disk = yield* io(site.folder, () => fs.statfs(site.folder))
   const free = disk.bavail * disk.bsize
   if (limit === 0) {
-    const space: Space = {
+    return {
       bytes: disk.blocks * disk.bsize,
       free_bytes: free,
       files: disk.files,
       free_files: disk.ffree
-    }
-    return space
+    } satisfies Space
   }
   const { bytes, entries } = yield* measured
   const most = fileLimit(limit)
-  const space: Space = {
+  return {
     bytes: limit,
     free_bytes: Math.min(free, Math.max(0, limit - bytes)),
     files: most,
     free_files: Math.max(0, most - entries)
-  }
-  return space
+  } satisfies Space
 })
 
 /** Opens a session; its scope, or work on the files of the server, ends it and closes its files. */
@@ -387,13 +385,12 @@ export const openSession = Effect.fnUntraced(function* ({ files, instance, use, 
       }).pipe(Effect.uninterruptible)
     )
 
-  const session: FileSession = {
+  return {
     open: openFile,
     openFolder,
     change: (change) =>
       use(change.path, (scene) => scene.room.explained(scene.site)(changeEntry(scene, change))),
     space: use("/", (scene) => spaceOf(files, scene)),
     ended: Fiber.join(running)
-  }
-  return session
+  } satisfies FileSession
 })

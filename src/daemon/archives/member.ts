@@ -2,7 +2,7 @@
  * Readers of archives, which write no file (spec 10.7). `source.ts` begins with any archive, `tar.ts` and `zip.ts` find its
  * members, `zipDirectory.ts` has the records of zip. `access/Stage.ts` writes the members.
  */
-import type { Effect, Stream } from "effect"
+import { Effect, Stream } from "effect"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
@@ -53,6 +53,26 @@ export const refuseMember = (
 
 export const damaged = (why: string) =>
   unprocessable(`the archive is damaged: ${why}`, "Pack it again, and check that it arrived whole.")
+
+/** Bytes that are read at a time. */
+const PIECE = 256 * 1024
+
+/** Reads the bytes of a range. `whyEnded` has the failure of a source that ends before. */
+export const bytesBetween = <E, E2>(
+  from: number,
+  end: number,
+  read: (at: number, length: number) => Effect.Effect<Uint8Array, E>,
+  whyEnded: () => E2
+): Stream.Stream<Uint8Array, E | E2> =>
+  Stream.unfold(from, (at): Effect.Effect<readonly [Uint8Array, number] | undefined, E | E2> => {
+    if (at >= end) return Effect.succeed(undefined)
+    return Effect.flatMap(read(at, Math.min(PIECE, end - at)), (bytes) =>
+      bytes.length === 0 ? Effect.fail(whyEnded()) : Effect.succeed([bytes, at + bytes.length] as const)
+    )
+  })
+
+/** The refusal of an archive that changes while it is read. */
+export const shortened = () => damaged("it became shorter while it was read")
 
 export const tooManyMembers = () =>
   unprocessable(`the archive has more than ${MOST_MEMBERS} entries`, "Split it into several archives.")

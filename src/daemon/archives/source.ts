@@ -8,7 +8,15 @@ import type { ArchiveFormat } from "../../contract/domain/Files.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import type { IoError } from "../disk/fsio.ts"
 import { io, open, within, writeAll } from "../disk/safePath.ts"
-import { type ArchiveError, damaged, type UseMember, unprocessable, whyBomb } from "./member.ts"
+import {
+  type ArchiveError,
+  bytesBetween,
+  damaged,
+  shortened,
+  type UseMember,
+  unprocessable,
+  whyBomb
+} from "./member.ts"
 import { readTar } from "./tar.ts"
 import { type ArchiveFile, readZip } from "./zip.ts"
 
@@ -160,7 +168,7 @@ export const decompressed = (format: ArchiveFormat, bytes: Bytes): Bytes => {
 
 export const archiveFile = Effect.fnUntraced(function* (path: string, handle: FileHandle) {
   const { size } = yield* io(path, () => handle.stat())
-  const file: ArchiveFile = {
+  return {
     size,
     read: Effect.fnUntraced(function* (at, length) {
       const bytes = Buffer.allocUnsafe(Math.max(0, Math.min(length, size - at)))
@@ -173,19 +181,8 @@ export const archiveFile = Effect.fnUntraced(function* (path: string, handle: Fi
       }
       return bytes.subarray(0, done)
     })
-  }
-  return file
+  } satisfies ArchiveFile
 })
-
-const streamOf = (file: ArchiveFile): Bytes =>
-  Stream.unfold(0, (at): Effect.Effect<readonly [Uint8Array, number] | undefined, ArchiveError> => {
-    if (at >= file.size) return Effect.succeed(undefined)
-    return Effect.flatMap(file.read(at, CHUNK), (bytes) =>
-      bytes.length === 0
-        ? Effect.fail(damaged("it became shorter while it was read"))
-        : Effect.succeed([bytes, at + bytes.length] as const)
-    )
-  })
 
 const SPOOL = constants.O_RDWR | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 
@@ -229,8 +226,9 @@ export const readArchive = Effect.fnUntraced(function* (
     packed += bytes
     onRead(packed)
   }
-  const noted = Stream.tap(from instanceof Arrival ? yield* from.bytes : streamOf(from), (chunk) =>
-    Effect.sync(() => read(chunk.length))
+  const noted = Stream.tap(
+    from instanceof Arrival ? yield* from.bytes : bytesBetween(0, from.size, from.read, shortened),
+    (chunk) => Effect.sync(() => read(chunk.length))
   )
   const { bytes, head } = yield* peeked(noted)
   const format = yield* formatOf(head, given)

@@ -45,7 +45,7 @@ const memberOf = Effect.fnUntraced(function* (header: Tar.Header, contents: Memb
       type === "Hardlink" ? "Pack with tar --hard-dereference." : undefined
     )
   }
-  const member: Member = {
+  return {
     name,
     kind,
     mode,
@@ -53,8 +53,7 @@ const memberOf = Effect.fnUntraced(function* (header: Tar.Header, contents: Memb
     size,
     target: Buffer.from(linkTarget),
     contents
-  }
-  return member
+  } satisfies Member
 })
 
 export const readTar = Effect.fnUntraced(function* (

@@ -4,10 +4,12 @@ import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Stream } from "effect"
 import {
   type ArchiveError,
+  bytesBetween,
   damaged,
   type Member,
   MOST_MEMBERS,
   refuseMember,
+  shortened,
   shownMember,
   tooManyMembers,
   type UseMember,
@@ -26,7 +28,7 @@ import {
 export interface ArchiveFile {
   readonly size: number
   /** Returns the bytes at an offset, fewer at the end. */
-  read(at: number, length: number): Effect.Effect<Buffer, ArchiveError>
+  readonly read: (at: number, length: number) => Effect.Effect<Buffer, ArchiveError>
 }
 
 const CHUNK = 256 * 1024
@@ -109,17 +111,8 @@ const storedBytes = Effect.fnUntraced(function* (
     return yield* refuseMember(name, "its header and the directory of the archive differ")
   const end = start + packed
   if (end > limit) return yield* overlaps(name)
-  return Stream.unfold(
-    start,
-    (at): Effect.Effect<readonly [Uint8Array, number] | undefined, ArchiveError> => {
-      if (at >= end) return Effect.succeed(undefined)
-      return Effect.flatMap(file.read(at, Math.min(CHUNK, end - at)), (bytes) => {
-        onRead(bytes.length)
-        return bytes.length === 0
-          ? Effect.fail(damaged("it became shorter while it was read"))
-          : Effect.succeed([bytes, at + bytes.length] as const)
-      })
-    }
+  return Stream.tap(bytesBetween(start, end, file.read, shortened), (bytes) =>
+    Effect.sync(() => onRead(bytes.length))
   )
 })
 

@@ -14,6 +14,7 @@ import {
   CONSOLE_MAX,
   consoleFiles,
   fileId,
+  makeLineTimes,
   omissionLine,
   readCutRecord,
   readOrigins,
@@ -29,7 +30,6 @@ import {
   piecesOf,
   type StoredLine
 } from "./lines.ts"
-import { makeLineTimes } from "./lineTimes.ts"
 
 /** Unread bytes beyond which the follower skips output. */
 const BACKLOG = 2 * 1024 * 1024

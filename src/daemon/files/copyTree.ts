@@ -211,6 +211,5 @@ export const treeSize = Effect.fnUntraced(function* (
     (error) => error === "stopped",
     () => Effect.void
   )
-  const size: TreeSize = { bytes, entries, unmeasured }
-  return size
+  return { bytes, entries, unmeasured } satisfies TreeSize
 })

@@ -49,12 +49,11 @@ export const unnamedFiles = Effect.fnUntraced(function* (
     Effect.as(undefined),
     Effect.orElseSucceed(() => `it has more than ${MAX_OPEN} open files`)
   )
-  const size: TreeSize = {
+  return {
     bytes: [...found.values()].reduce((total, { blocks }) => total + blocks * 512, 0),
     entries: found.size,
     unmeasured
-  }
-  return size
+  } satisfies TreeSize
 })
 
 export const sumOf = (sizes: ReadonlyArray<TreeSize>): TreeSize => ({

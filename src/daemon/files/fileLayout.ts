@@ -79,11 +79,10 @@ export const layoutOf = Effect.fnUntraced(function* (
 ) {
   const plan: FilePlan = yield* planOf(spec)
   const written = yield* writtenLayers(folder, at)
-  const layout: FileLayout = {
+  return {
     root: instanceFolder(folder),
     written,
     copied: written.length > 0 ? undefined : yield* copiedFrom(folder, at),
     shared: plan.shared.map((shared) => partOf(shared, at))
-  }
-  return layout
+  } satisfies FileLayout
 })

@@ -102,8 +102,10 @@ export const openToMount = Effect.fnUntraced(function* (path: string) {
     ioSync(`open ${path}`, () => openSync(path, TO_MOUNT)),
     (opened) => Effect.sync(() => closeSync(opened))
   )
-  const open: OpenPath = { fd, stats: yield* ioSync(`stat ${path}`, () => fstatSync(fd, { bigint: true })) }
-  return open
+  return {
+    fd,
+    stats: yield* ioSync(`stat ${path}`, () => fstatSync(fd, { bigint: true }))
+  } satisfies OpenPath
 })
 
 /** The path of an open file for other processes of this user. */

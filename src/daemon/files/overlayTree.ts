@@ -238,6 +238,5 @@ export const withBase = Effect.fnUntraced(function* (record: TreeRecord, base: B
     const below: ReadonlyArray<TreeLayer> = there ? [{ of: "base", parts: one.target }] : []
     nested.push({ ...one, lower: [first, ...volumes, ...below] })
   }
-  const renewed: TreeRecord = { ...record, id: randomUUID(), base: base.generation, nested }
-  return renewed
+  return { ...record, id: randomUUID(), base: base.generation, nested } satisfies TreeRecord
 })

@@ -192,8 +192,7 @@ const ownParts = Effect.fnUntraced(function* (folder: string, files: string) {
 export const keptOwner = Effect.fnUntraced(function* (folder: string, files: string) {
   const [part] = yield* ownParts(folder, files)
   if (part === undefined || !canChown()) return undefined
-  const owner: RunUser = { uid: part.stats.uid, gid: part.stats.gid }
-  return owner
+  return { uid: part.stats.uid, gid: part.stats.gid } satisfies RunUser
 })
 
 export const foreignParts = Effect.fnUntraced(function* (folder: string, files: string, owner: RunUser) {

@@ -89,8 +89,7 @@ const volumeSource = Effect.fnUntraced(function* (volume: Volume, sources: FileS
     return yield* missingSource(`state.volumes: there is no ${what}`, `put it at ${made}`)
   yield* io(`create folder ${what}`, () => fs.mkdir(made, { recursive: true }))
   const real = yield* io(`state.volumes: ${what}`, () => fs.realpath(made))
-  const source: Source = { real, roots: [top], what }
-  return source
+  return { real, roots: [top], what } satisfies Source
 })
 
 /** Returns the template volumes without a source, with which a server starts with an empty folder. */
@@ -128,8 +127,7 @@ const hostSource = Effect.fnUntraced(function* (what: string, key: string, { all
     )
   }
   if (!there) return yield* missingSource(`${key}: there is no ${what}`, "put it there")
-  const source: Source = { real, roots, what }
-  return source
+  return { real, roots, what } satisfies Source
 })
 
 export const mountSource = (mount: Pick<Mount, "source">, sources: FileSources) =>
@@ -173,8 +171,7 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, sources: File
     return yield* missingSource(`${COPY}: there is no ${what}`, `put it at ${join(top, ...parts)}`)
   }
   yield* checkCopied(real, top, what)
-  const source: Source = { real, roots: [top], what }
-  return source
+  return { real, roots: [top], what } satisfies Source
 })
 
 /** Opens the source of a mount for the scope, and checks it again: a link may have replaced a parent folder. */

@@ -175,11 +175,10 @@ export const probeStorage = Effect.fnUntraced(function* (dir: string, options: P
   if (mapped && unmapped !== undefined) {
     yield* Effect.logInfo(`mounts cannot show files as those of another user: ${unmapped}`)
   }
-  const storage: Storage = {
+  return {
     strategy,
     binds: reasons.binds === undefined,
     reflink: isWorking.reflink,
     mapped: { layers: reasons.layers === undefined, binds: reasons.mapped === undefined }
-  }
-  return storage
+  } satisfies Storage
 })

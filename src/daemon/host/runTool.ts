@@ -79,8 +79,7 @@ const startTool = Effect.fnUntraced(function* (
   // The exit code explains why input was refused.
   process.stdin?.on("error", () => {})
   const ended = Effect.andThen(Deferred.await(closed), Deferred.await(exited))
-  const tool: Tool = { process, ended, exited: Deferred.await(exited), stderr: () => stderr }
-  return tool
+  return { process, ended, exited: Deferred.await(exited), stderr: () => stderr } satisfies Tool
 })
 
 export const scopedTool = (...args: Parameters<typeof startTool>) =>

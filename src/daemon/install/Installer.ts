@@ -9,7 +9,6 @@ import { Context, Deferred, Effect, Fiber, Layer } from "effect"
 import { definitionIdPattern } from "../../contract/domain/Id.ts"
 import type { InstallSteps } from "../../contract/domain/InstallState.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { type HiddenPath, openBoundedLog } from "../console/BoundedLog.ts"
 import {
   type IoError,
   ioSync,
@@ -25,10 +24,10 @@ import { InstallFailed, installFailed } from "../files/InstallFailed.ts"
 import { chownBase } from "../files/owners.ts"
 import { CONTAINER_HOME, SCRATCH } from "../runtime/docker/containerOptions.ts"
 import { Runtime } from "../runtime/Runtime.ts"
-import { type Base, type BasesOptions, openBases } from "./bases.ts"
+import { type Base, type BasesOptions, baseName, openBases } from "./bases.ts"
+import { type HiddenPath, openBoundedLog } from "./installLog.ts"
 import { prepareBase } from "./prepareBase.ts"
 import { type OnSteps, StepLog } from "./StepLog.ts"
-import { baseName } from "./scriptVariables.ts"
 
 export interface Installed extends Base {
   readonly exit_code?: number

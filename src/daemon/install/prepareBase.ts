@@ -6,7 +6,6 @@ import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { InstallScript } from "../../contract/domain/Software.ts"
 import { applyConfigs } from "../configPatch/ConfigPatcher.ts"
 import { contextOf } from "../configPatch/placeholders.ts"
-import type { BoundedLog } from "../console/BoundedLog.ts"
 import { onlineMatcher, searchOutput } from "../console/onlineSignal.ts"
 import { type IoError, io, isDiskFull, makeFolder } from "../disk/fsio.ts"
 import { readFileInside, removeFileInside, writeFileInside } from "../disk/safePath.ts"
@@ -15,8 +14,9 @@ import { chownTree } from "../files/owners.ts"
 import { stopMethod } from "../runtime/exitReason.ts"
 import { launchPlan, specFor } from "../runtime/launchPlan.ts"
 import type { Runtime, RunUser } from "../runtime/Runtime.ts"
+import { scriptVariables } from "./bases.ts"
+import type { BoundedLog } from "./installLog.ts"
 import type { StepLog } from "./StepLog.ts"
-import { scriptVariables } from "./scriptVariables.ts"
 
 /** The time for a warm-up to stop, in seconds. */
 const STOP_TIMEOUT = 30

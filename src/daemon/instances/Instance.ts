@@ -3,7 +3,7 @@ import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import type { ConsolePage } from "../../contract/domain/Pagination.ts"
 import type { Quiesce } from "../../contract/domain/Quiesce.ts"
-import { DaemonRefused, type LinesRequest } from "../../contract/nodeApi/Daemon.ts"
+import type { DaemonRefused, LinesRequest } from "../../contract/nodeApi/Daemon.ts"
 import { atPlace, type TracePlace, tracePlace } from "../../shared/observability/trace.ts"
 import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type Fork, OnDemand } from "../../shared/work/OnDemand.ts"
@@ -31,6 +31,7 @@ import {
 } from "./instanceChanges.ts"
 import type { InstanceAction } from "./powerDecision.ts"
 import { quiesce } from "./quiescing.ts"
+import { refuse } from "./refusals.ts"
 import { serverUser } from "./serverUser.ts"
 import type { InstanceParts, Serving } from "./serving.ts"
 
@@ -46,17 +47,9 @@ type Change = (it: Serving, accept: Effect.Effect<void>) => Effect.Effect<void, 
 
 type Reply = Deferred.Deferred<void, DaemonRefused>
 
-const internalError = new DaemonRefused({
-  status: 500,
-  detail: "internal error of the node",
-  hint: "Read the log of the node."
-})
+const internalError = refuse(500, "internal error of the node", "Read the log of the node.")
 const removed = (id: ServerId) =>
-  new DaemonRefused({
-    status: 404,
-    detail: `server not found: ${id}`,
-    hint: "Check whether the server still exists."
-  })
+  refuse(404, `server not found: ${id}`, "Check whether the server still exists.")
 
 /** Completes the reply with the outcome; a defect becomes a refusal, so that no caller waits forever. */
 const replyWith = (reply: Reply, effect: Effect.Effect<void, DaemonRefused>): Effect.Effect<void> =>

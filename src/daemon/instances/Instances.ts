@@ -7,7 +7,6 @@ import { Clock, Context, Deferred, Effect, FiberSet, Layer, Semaphore } from "ef
 import { type ServerId, serverIdPattern } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
-import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { TracePlace } from "../../shared/observability/trace.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { makeFolder } from "../disk/fsio.ts"
@@ -33,7 +32,7 @@ import {
 } from "./instanceRemoval.ts"
 import { makeKeptServers } from "./keptServers.ts"
 import { besideServers, makeOrphanedServers } from "./orphanedServers.ts"
-import { refusals } from "./refusals.ts"
+import { refusals, refuse } from "./refusals.ts"
 import { makeStartQueue } from "./StartQueue.ts"
 import { reserveKeptUids, warnOfRoot } from "./serverUser.ts"
 
@@ -62,17 +61,9 @@ export const DISK_RESERVE = 1024 ** 3
 const ADOPTION_TIMEOUT = 5000
 
 const notFound = (id: ServerId) =>
-  new DaemonRefused({
-    status: 404,
-    detail: `server not found: ${id}`,
-    hint: "Ask the control plane which node has the server."
-  })
+  refuse(404, `server not found: ${id}`, "Ask the control plane which node has the server.")
 const notAnId = (id: string) =>
-  new DaemonRefused({
-    status: 422,
-    detail: `not a server id: ${id}`,
-    hint: "Use twelve characters a-z and 0-9, the first a letter."
-  })
+  refuse(422, `not a server id: ${id}`, "Use twelve characters a-z and 0-9, the first a letter.")
 
 /** Reserves the uids of servers, and those of the folders of former ones. */
 const reserveUids = Effect.fnUntraced(function* (

@@ -6,15 +6,15 @@ import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
-import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { discardUploads } from "../files/uploadFiles.ts"
-import { baseName } from "../install/scriptVariables.ts"
+import { baseName } from "../install/bases.ts"
 import {
   type InstanceState,
   newestDefinition,
   pendingRestart,
   withNext,
   withReport,
+  withStatusReport,
   withTaken,
   withTurn
 } from "../state/InstanceState.ts"
@@ -30,11 +30,12 @@ import {
 import { beginWork, interruptWork, workDone } from "./instanceWork.ts"
 import { canStartInTurn, type InstanceAction, powerDecision } from "./powerDecision.ts"
 import { release, yieldTo } from "./quiescing.ts"
+import { refuse } from "./refusals.ts"
 import { serverUser } from "./serverUser.ts"
 import type { Serving } from "./serving.ts"
 import { endProcess, killProcess, pause, type RunEvent, remainingMillis, unpause } from "./watchRun.ts"
 
-const conflict = (detail: string, hint: string) => new DaemonRefused({ status: 409, detail, hint })
+const conflict = (detail: string, hint: string) => refuse(409, detail, hint)
 
 /** Continues what an offline server waits for: work on its files, a later definition, a start. */
 const resume = (it: Serving): Effect.Effect<void> =>
@@ -68,10 +69,10 @@ const startWork = Effect.fnUntraced(function* (it: Serving, work: "reinstall" | 
     (state): InstanceState =>
       work === "reset"
         ? { ...state, work }
-        : withReport(
-            withReport({ ...state, work }, { type: "status", status: "installing", transient: false }),
-            { type: "install-status", install: { phase: "installing", started_at } }
-          )
+        : withReport(withStatusReport({ ...state, work }, "installing"), {
+            type: "install-status",
+            install: { phase: "installing", started_at }
+          })
   )
   yield* resume(it)
 })
@@ -93,9 +94,7 @@ const takeNext = Effect.fnUntraced(function* (it: Serving) {
   }
   it.files.register(it.folder, next)
   // The report says which definition the server has.
-  yield* it.file.update((state) =>
-    withReport(withTaken(state, next), { type: "status", status: "offline", transient: true })
-  )
+  yield* it.file.update((state) => withStatusReport(withTaken(state, next), "offline", true))
   return false
 })
 
@@ -147,7 +146,7 @@ const recordStop = ({ file }: Serving, by: string) =>
     const stopped = { ...state, stopped_by: by }
     const { start_again, status, waiting } = state
     return status === "offline" && !start_again && waiting !== true
-      ? withReport(stopped, { type: "status", status, transient: false })
+      ? withStatusReport(stopped, status)
       : stopped
   })
 
@@ -254,9 +253,7 @@ export const placeFiles = Effect.fnUntraced(
     yield* files.place(folder, spec, kind, { task, user: yield* serverUser(file, runtime) })
   },
   Effect.catch((error) =>
-    error._tag === "DaemonRefused"
-      ? error
-      : new DaemonRefused({ status: 500, detail: error.message, hint: "Read the log of the node." })
+    error._tag === "DaemonRefused" ? error : refuse(500, error.message, "Read the log of the node.")
   )
 )
 

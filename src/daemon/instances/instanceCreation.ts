@@ -3,7 +3,6 @@ import { join } from "node:path"
 import { Effect, Option } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import { type TracePlace, tracePlace } from "../../shared/observability/trace.ts"
 import { makeFolder, PASSAGE, removeTree } from "../disk/fsio.ts"
 import type { Runtime } from "../runtime/Runtime.ts"
@@ -12,20 +11,12 @@ import { newestDefinition } from "../state/InstanceState.ts"
 import type { Instance } from "./Instance.ts"
 import type { RecentRemovals } from "./instanceRemoval.ts"
 import type { KeptServers } from "./keptServers.ts"
-import type { refusals } from "./refusals.ts"
+import { type refusals, refuse } from "./refusals.ts"
 
 const recentlyRemoved = (id: ServerId) =>
-  new DaemonRefused({
-    status: 409,
-    detail: `server was removed: ${id}`,
-    hint: "Check whether the server still exists."
-  })
+  refuse(409, `server was removed: ${id}`, "Check whether the server still exists.")
 const nothingKept = (id: ServerId) =>
-  new DaemonRefused({
-    status: 404,
-    detail: `the files of the deleted server are not kept: ${id}`,
-    hint: "Create a new server."
-  })
+  refuse(404, `the files of the deleted server are not kept: ${id}`, "Create a new server.")
 
 /** Returns a new server's uid, if it would be a plain process now. Else its installation gets one or fails. */
 const initialUid = Effect.fnUntraced(function* (

@@ -16,7 +16,7 @@ import {
   type StoredRun,
   withoutTurn,
   withProblem,
-  withReport,
+  withStatusReport,
   withTurn
 } from "../state/InstanceState.ts"
 import { launch, prepare } from "./launcher.ts"
@@ -144,26 +144,20 @@ const startWith = Effect.fnUntraced(
 const starting =
   (backoff: Backoff | null) =>
   ({ quiesced: _, stopped_by: __, ...state }: InstanceState, run: StoredRun): InstanceState =>
-    withReport(
-      { ...withoutTurn(state), run, intent: null, start_again: false, backoff },
-      { type: "status", status: "starting", transient: false }
-    )
+    withStatusReport({ ...withoutTurn(state), run, intent: null, start_again: false, backoff }, "starting")
 
 export const start = (it: Serving) =>
   startWith(
     it,
     starting(null),
     // Transient: the server did not run, so an ephemeral server is not deleted.
-    it.file.update((state) => withReport(state, { type: "status", status: "offline", transient: true }))
+    it.file.update((state) => withStatusReport(state, "offline", true))
   )
 
 const offlineWith = ({ file }: Serving, backoff: Backoff | null) =>
   Effect.asVoid(
     file.update((state) =>
-      withReport(
-        { ...withoutTurn(state), start_again: false, backoff },
-        { type: "status", status: "offline", transient: false }
-      )
+      withStatusReport({ ...withoutTurn(state), start_again: false, backoff }, "offline")
     )
   )
 
@@ -184,9 +178,7 @@ export const startWaiting = Effect.fnUntraced(function* (it: Serving, isLast: bo
   const { file } = it
   const attempt = attemptOf(file.get())
   const waitOn = file.update((state) =>
-    state.waiting === true
-      ? state
-      : withReport(withTurn(state), { type: "status", status: "offline", transient: false })
+    state.waiting === true ? state : withStatusReport(withTurn(state), "offline")
   )
   yield* startWith(it, starting(attempt ?? null)).pipe(
     Effect.tapError((refused) =>

@@ -19,11 +19,17 @@ import { instanceFolder } from "../files/sharedFiles.ts"
 import { type FileSources, missingVolumes } from "../files/sources.ts"
 import { discardUploads } from "../files/uploadFiles.ts"
 import type { Installed } from "../install/Installer.ts"
+import { appendInstallLog, takeInstallLog, warnInInstallLog } from "../install/installLog.ts"
 import { type OnSteps, StepLog } from "../install/StepLog.ts"
 import { PRIVATE_NAMES } from "../runtime/isolatedStart.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
-import { type InstanceState, withoutTurn, withReport, withTaken } from "../state/InstanceState.ts"
-import { appendInstallLog, takeInstallLog, warnInInstallLog } from "./installLog.ts"
+import {
+  type InstanceState,
+  withoutTurn,
+  withReport,
+  withStatusReport,
+  withTaken
+} from "../state/InstanceState.ts"
 import { serverUser } from "./serverUser.ts"
 import type { Serving, WorkExit } from "./serving.ts"
 
@@ -121,7 +127,7 @@ const beginning = (state: InstanceState, started_at: string): InstanceState =>
   state.work === "reset"
     ? state.status === "installing"
       ? state
-      : withReport(state, { type: "status", status: "installing", transient: false })
+      : withStatusReport(state, "installing")
     : state.install.phase === "installing"
       ? resumed(state)
       : withReport(state, { type: "install-status", install: { phase: "installing", started_at } })
@@ -143,8 +149,7 @@ const workEnded = (
   const isTaken = Exit.isSuccess(exit) && target !== undefined
   const ended: InstanceState = { ...state, work: "none" }
   const done = isTaken ? withTaken(ended, target) : ended
-  if (Exit.isSuccess(exit) && state.work === "reset")
-    return withReport(done, { type: "status", status: "offline", transient: true })
+  if (Exit.isSuccess(exit) && state.work === "reset") return withStatusReport(done, "offline", true)
   const failure = failureOf(exit)
   const { exit_code } = Exit.isSuccess(exit) ? exit.value : (failure ?? {})
   const known = mergeSteps(state.install.steps ?? [], Exit.isSuccess(exit) ? (exit.value.steps ?? []) : [])
@@ -163,9 +168,7 @@ const workEnded = (
     }
   })
   // Transient: the server did not run, so an ephemeral server is not deleted.
-  return reported.status === "offline"
-    ? reported
-    : withReport(reported, { type: "status", status: "offline", transient: true })
+  return reported.status === "offline" ? reported : withStatusReport(reported, "offline", true)
 }
 
 const failureOf = (exit: WorkExit): InstallFailed | undefined =>

@@ -5,21 +5,27 @@
 import { Effect, Schedule } from "effect"
 import type { Quiesce } from "../../contract/domain/Quiesce.ts"
 import { stopTimeoutOf } from "../../contract/domain/ServerDefinition.ts"
-import { DaemonRefused } from "../../contract/nodeApi/Daemon.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
-import { type InstanceState, released, withoutTurn, withReport, withTurn } from "../state/InstanceState.ts"
+import {
+  type InstanceState,
+  released,
+  withoutTurn,
+  withStatusReport,
+  withTurn
+} from "../state/InstanceState.ts"
 import type { InstanceAction } from "./powerDecision.ts"
+import { refuse } from "./refusals.ts"
 import type { Serving } from "./serving.ts"
 import { endProcess, type WatchedRun } from "./watchRun.ts"
 
 /** The pause between two attempts to write to a server that does not read, or whose engine is down. */
 const RETRY = Schedule.spaced("1 second")
 
-const unsaved = new DaemonRefused({
-  status: 409,
-  detail: "the server is not saved: a stop deletes it",
-  hint: "Back it up without a stop, or save it first."
-})
+const unsaved = refuse(
+  409,
+  "the server is not saved: a stop deletes it",
+  "Back it up without a stop, or save it first."
+)
 
 /** Whether a server that is offline, or about to be, is started next: by a restart, or in its turn. */
 const isNext = ({ intent, status, waiting }: InstanceState) =>
@@ -31,7 +37,7 @@ const startHeld = (state: InstanceState): InstanceState => {
   const held = { ...state, quiesced: { by: "stop" as const, token: run?.token ?? "", after: [] } }
   return status === "stopping" && intent !== null
     ? { ...held, intent: { ...intent, type: "stop" } }
-    : withReport(withoutTurn(held), { type: "status", status, transient: false })
+    : withStatusReport(withoutTurn(held), status)
 }
 
 /** Begins to hold a server still. One that is neither online nor to be stopped stays as it is. */
@@ -78,7 +84,7 @@ const startAfter = (state: InstanceState): InstanceState => {
   if (status === "stopping" && intent?.type === "stop")
     return { ...released(state), intent: { ...intent, type: "restart" } }
   if (status !== "offline") return released(state)
-  return withReport(withTurn(released(state)), { type: "status", status, transient: false })
+  return withStatusReport(withTurn(released(state)), status)
 }
 
 /** Releases a server that holds still; nothing happens if it does not, or if it has been started anew. */

@@ -12,6 +12,9 @@ export interface NodePlace {
   readonly dataDir: string
 }
 
+export const refuse = (status: DaemonRefused["status"], detail: string, hint: string) =>
+  new DaemonRefused({ status, detail, hint })
+
 const sentence = (clause: string) => `${clause.charAt(0).toUpperCase()}${clause.slice(1)}.`
 
 export const refusals = ({ dataDir, node_id }: NodePlace) => {

@@ -22,11 +22,10 @@ export const addressWarning = Effect.fnUntraced(function* (
     .map(({ port, udp }) => `${udp ? "UDP" : "TCP"} ${port}`)
     .toSorted()
     .join(", ")
-  const warning: ServerWarning = {
+  return {
     code: "listens_on_all_addresses",
     detail: `the server listens on all addresses of the node (${ports}), not only on ${main.ip}: set the address in its configuration`
-  }
-  return warning
+  } satisfies ServerWarning
 })
 
 export const serverWarnings = Effect.fnUntraced(function* (spec: ServerSpec, run: Run | undefined) {

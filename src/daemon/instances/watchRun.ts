@@ -7,7 +7,7 @@ import { type OnlineMatcher, SILENCE } from "../console/onlineSignal.ts"
 import { orWarn } from "../disk/fsio.ts"
 import { isInterrupt, type ProcessExit, stopMethod } from "../runtime/exitReason.ts"
 import type { ConsoleInputFailed, Run } from "../runtime/Runtime.ts"
-import { type InstanceState, type Intent, withReport } from "../state/InstanceState.ts"
+import { type InstanceState, type Intent, withStatusReport } from "../state/InstanceState.ts"
 import type { Serving } from "./serving.ts"
 
 /** The interval between two reads of the console without a change event, in ms. */
@@ -186,9 +186,7 @@ export const endStart = (it: Serving, exit?: Exit.Exit<unknown, unknown>) =>
   })
 
 export const withStatus = (it: Serving, status: "running" | "paused") =>
-  it.file
-    .update((state) => withReport(state, { type: "status", status, transient: false }))
-    .pipe(Effect.tap(() => endStart(it)))
+  it.file.update((state) => withStatusReport(state, status)).pipe(Effect.tap(() => endStart(it)))
 
 /** The pause between two attempts to stop a server whose engine is down. */
 const STOP_RETRY = Schedule.spaced(500)
@@ -252,9 +250,7 @@ export const endProcess = Effect.fnUntraced(function* (
     const intent = intentOf(current, type, now, wait_seconds)
     // A stop cancels the start after a reset.
     const requested = { ...current, intent, ...(type === "stop" ? { start_again: false } : {}) }
-    return before === "stopping"
-      ? requested
-      : withReport(requested, { type: "status", status: "stopping", transient: false })
+    return before === "stopping" ? requested : withStatusReport(requested, "stopping")
   })
   if (live === undefined) return
   if (before !== "stopping") yield* askToStop(it, live)

@@ -9,10 +9,18 @@ import { CGROUP_LIMITS, openCgroups } from "./cgroup.ts"
 import { KILLED, type ProcessExit } from "./exitReason.ts"
 import { launchProcess } from "./isolatedStart.ts"
 import { type Isolation, type IsolationOptions, openIsolation } from "./isolation.ts"
-import { makeJobUsers, startJob } from "./jobs.ts"
 import { type ChildEnvOptions, inheritedEnv } from "./launchPlan.ts"
 import { makeFifo, relayEnded, startRelay } from "./processConsole.ts"
-import { exitOf, type HostParts, killAll, killAllOf, makeRun, sweep } from "./processRun.ts"
+import {
+  exitOf,
+  type HostParts,
+  killAll,
+  killAllOf,
+  makeJobUsers,
+  makeRun,
+  startJob,
+  sweep
+} from "./processRun.ts"
 import { makeProcessTable, ownProcesses } from "./processTable.ts"
 import { type Adopted, type Launch, LaunchFailed, noUsers, Runtime, type RuntimeOffer } from "./Runtime.ts"
 

@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto"
 import { readFileSync } from "node:fs"
 import * as fs from "node:fs/promises"
-import { dirname, join } from "node:path"
+import { basename, dirname, join } from "node:path"
 import { Deferred, Effect, Schedule, type Scope } from "effect"
 import type { ProcessIsolation } from "../../contract/domain/Node.ts"
 import { type IoError, io, lstat, mountTable, openFile, removeTree } from "../disk/fsio.ts"
@@ -143,18 +143,15 @@ const viewOf = Effect.fnUntraced(function* (
     read_only: true,
     flags: flagsOf(one.from, table)
   }))
+  const realOf = (path: string) => io(`stat ${path}`, () => fs.realpath(path))
   for (const { path, read_only } of [{ path: cwd, read_only: false }, ...shown]) {
-    const real = yield* io(`stat ${path}`, () => fs.realpath(path))
-    const linked = join(
-      yield* io(`stat ${path}`, () => fs.realpath(dirname(path))),
-      path.slice(path.lastIndexOf("/") + 1)
-    )
+    const real = yield* realOf(path)
+    const linked = join(yield* realOf(dirname(path)), basename(path))
     for (const to of new Set([real, linked])) {
       if (isCovered(to)) all.push({ from: real, to, read_only, flags: flagsOf(real, table) })
     }
   }
-  const real = (path: string) => io(`stat ${path}`, () => fs.realpath(path))
-  return { covers, shown: all, stage, temporary: yield* real(own.temporary), log: yield* real(own.log) }
+  return { covers, shown: all, stage, temporary: yield* realOf(own.temporary), log: yield* realOf(own.log) }
 })
 /** The names of the {@link Private} folders of a server in its folder. */
 export const PRIVATE_NAMES = { temporary: "tmp", log: "log" } as const
@@ -171,8 +168,7 @@ const makePrivateFolders = Effect.fnUntraced(function* (folder: string, user: Ru
     return path
   })
   const { log, temporary } = PRIVATE_NAMES
-  const own: Private = { temporary: yield* make(temporary, false), log: yield* make(log, true) }
-  return own
+  return { temporary: yield* make(temporary, false), log: yield* make(log, true) } satisfies Private
 })
 
 /** The interval between two checks whether a process has begun, in ms. */

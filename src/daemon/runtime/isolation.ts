@@ -94,8 +94,7 @@ const inspectHost = Effect.fnUntraced(function* (
   const covers = [...open, ...reached.closed.map((at): Cover => ({ at, with: "nothing" }))]
   const stage = join(yield* io(dataDir, () => fs.realpath(dataDir)), "stage")
   for (const index of covers.keys()) yield* makeFolder(join(stage, String(index)))
-  const machine: Machine = { covers, programs: reached.programs, table: yield* mountTable, stage }
-  return machine
+  return { covers, programs: reached.programs, table: yield* mountTable, stage } satisfies Machine
 })
 /** The folder for the script of a probe if the disk is full. */
 const MEMORY = "/dev/shm"
@@ -232,15 +231,14 @@ const withoutIsolation = Effect.fnUntraced(function* (mode: IsolationOptions["mo
   yield* refused === undefined
     ? Effect.logWarning(`${WARNING}: ${why}`)
     : Effect.logError(`${refused.message}; ${refused.next}`)
-  const isolation: Isolation = {
+  return {
     level: "none",
     begin: makeBegin("none", undefined),
     users: undefined,
     above: 0,
     temporaryOf: (folder) => folder,
     refused
-  }
-  return isolation
+  } satisfies Isolation
 })
 
 /**
@@ -268,15 +266,14 @@ export const openIsolation = Effect.fnUntraced(function* (
     }
     const lesser = reasons.length === 0 ? "" : ` (${reasons.join("; ")})`
     yield* Effect.logInfo(`plain processes are isolated by ${level}${lesser}`)
-    const isolation: Isolation = {
+    return {
       level,
       begin,
       users: hasUser(level) ? users : undefined,
       above: hasNamespaces(level) ? 2 : 0,
       temporaryOf: (folder) => (hasNamespaces(level) ? "/tmp" : folder),
       refused: undefined
-    }
-    return isolation
+    } satisfies Isolation
   })
   if (first._tag === "Success") return { users, current: Effect.succeed(yield* isolationOf(first.success)) }
   const { message, next } = first.failure

@@ -2,16 +2,16 @@
  * The console of a plain process: its input, the relay of its output, and its pseudo-terminal. Relays and holders of
  * terminals outlive this service. A holder is in perl, which Debian always has: Node cannot make a terminal.
  */
-import { constants, readFileSync } from "node:fs"
+import { closeSync, constants, openSync, readFileSync, writeSync } from "node:fs"
 import * as fs from "node:fs/promises"
 import { dirname, join } from "node:path"
-import { Effect, Schedule } from "effect"
+import { Effect, Schedule, Semaphore } from "effect"
 import type { ProcessIsolation } from "../../contract/domain/Node.ts"
 import { CONSOLE_BOUND, consoleFiles, RELAY_MAX } from "../console/consoleFiles.ts"
-import { io, isDiskFull, lstat, openFile, removeTree } from "../disk/fsio.ts"
+import { errorCode, io, isDiskFull, lstat, openFile, removeTree } from "../disk/fsio.ts"
 import { readProc } from "../host/procfs.ts"
 import { type Child, runProgram, spawnChild } from "../host/runTool.ts"
-import { LaunchFailed, type RunUser } from "./Runtime.ts"
+import { ConsoleInputFailed, LaunchFailed, type RunUser } from "./Runtime.ts"
 
 const BLOCK = 4096
 /** Reads between two checks of the console's size: the most that can be added meanwhile. */
@@ -143,3 +143,48 @@ export const startTerminal = Effect.fnUntraced(function* (options: {
 /** Returns the command of a session leader whose input is a terminal, which becomes that of its session when opened. */
 export const onTerminal = (argv: ReadonlyArray<string>) =>
   ["/bin/sh", "-c", ': < /proc/self/fd/0 && exec "$@"', "muster-terminal", ...argv] as const
+
+/** The wait for a full pipe: 8 times 50 ms. */
+const fullPipeRetry = Schedule.max([Schedule.spaced(50), Schedule.recurs(8)])
+
+const inputFailed = (cause: unknown, isPartial = false) => {
+  const full = errorCode(cause) === "EAGAIN"
+  const message = full ? "the server does not read its console" : "the console is closed"
+  return new ConsoleInputFailed({ why: full ? "full" : "closed", message, isPartial })
+}
+
+/** Writes texts to the pipe that a server reads, one at a time, without blocking. */
+export const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
+  const lock = yield* Semaphore.make(1)
+  // Whether a text was written in part; the next one must not continue its line.
+  let isPartial = false
+
+  const write = (text: string) => {
+    const before = isPartial ? "\n" : ""
+    const data = Buffer.from(`${before}${text}`)
+    let sent = 0
+    const push = (fd: number) =>
+      Effect.try({
+        try: () => {
+          while (sent < data.length) sent += writeSync(fd, data, sent)
+          isPartial = false
+        },
+        catch: (cause) => {
+          isPartial ||= sent > 0
+          return inputFailed(cause, sent > before.length)
+        }
+      })
+    const open = Effect.try({
+      try: () => openSync(path, constants.O_WRONLY | constants.O_NONBLOCK),
+      catch: (cause) => inputFailed(cause)
+    })
+    return Effect.scoped(
+      Effect.acquireRelease(open, (fd) => Effect.sync(() => closeSync(fd))).pipe(
+        Effect.flatMap((fd) =>
+          Effect.retry(push(fd), { schedule: fullPipeRetry, while: (error) => error.why === "full" })
+        )
+      )
+    )
+  }
+  return (text: string) => lock.withPermit(Effect.suspend(() => write(text)))
+})

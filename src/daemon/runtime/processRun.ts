@@ -1,62 +1,25 @@
-import { closeSync, constants, openSync, writeSync } from "node:fs"
 import { join } from "node:path"
-import { Effect, Schedule, Semaphore } from "effect"
+import { Deferred, Effect, Schedule } from "effect"
 import { backoff, makePause } from "../../shared/work/backoff.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
-import { errorCode } from "../disk/fsio.ts"
+import type { KeyedLock } from "../../shared/work/KeyedLock.ts"
 import { repeatable } from "../helper/Helper.ts"
-import { bootUptimeMillis, type Proc, readBoundToAll, readNetwork, TICKS_PER_SECOND } from "../host/procfs.ts"
+import {
+  bootUptimeMillis,
+  type Proc,
+  readBoundToAll,
+  readNetwork,
+  readProc,
+  TICKS_PER_SECOND
+} from "../host/procfs.ts"
 import { runTool } from "../host/runTool.ts"
 import { CGROUP_LIMITS, type Cgroups } from "./cgroup.ts"
 import { KILLED, type ProcessExit } from "./exitReason.ts"
-import { INTERRUPT, type Relay, relayEnded } from "./processConsole.ts"
+import { launchProcess } from "./isolatedStart.ts"
+import type { Isolation } from "./isolation.ts"
+import { INTERRUPT, makeConsoleInput, type Relay, relayEnded } from "./processConsole.ts"
 import { type Leader, ownProcesses, type ProcessTable, signalOwn, signalProcess } from "./processTable.ts"
-import { ConsoleInputFailed, type Launch, type Run } from "./Runtime.ts"
-
-/** The wait for a full pipe: 8 times 50 ms. */
-const fullPipeRetry = Schedule.max([Schedule.spaced(50), Schedule.recurs(8)])
-
-const failed = (cause: unknown, isPartial = false) => {
-  const full = errorCode(cause) === "EAGAIN"
-  const message = full ? "the server does not read its console" : "the console is closed"
-  return new ConsoleInputFailed({ why: full ? "full" : "closed", message, isPartial })
-}
-
-/** Writes texts to the pipe that a server reads, one at a time, without blocking. */
-const makeConsoleInput = Effect.fnUntraced(function* (path: string) {
-  const lock = yield* Semaphore.make(1)
-  // Whether a text was written in part; the next one must not continue its line.
-  let isPartial = false
-
-  const write = (text: string) => {
-    const before = isPartial ? "\n" : ""
-    const data = Buffer.from(`${before}${text}`)
-    let sent = 0
-    const push = (fd: number) =>
-      Effect.try({
-        try: () => {
-          while (sent < data.length) sent += writeSync(fd, data, sent)
-          isPartial = false
-        },
-        catch: (cause) => {
-          isPartial ||= sent > 0
-          return failed(cause, sent > before.length)
-        }
-      })
-    const open = Effect.try({
-      try: () => openSync(path, constants.O_WRONLY | constants.O_NONBLOCK),
-      catch: (cause) => failed(cause)
-    })
-    return Effect.scoped(
-      Effect.acquireRelease(open, (fd) => Effect.sync(() => closeSync(fd))).pipe(
-        Effect.flatMap((fd) =>
-          Effect.retry(push(fd), { schedule: fullPipeRetry, while: (error) => error.why === "full" })
-        )
-      )
-    )
-  }
-  return (text: string) => lock.withPermit(Effect.suspend(() => write(text)))
-})
+import { type Job, type Launch, LaunchFailed, type Run, type RunningJob } from "./Runtime.ts"
 
 /** The pause before a kill or a signal, in ms: calls of a moment share a pass over the host's processes. */
 const SHARED_PASS = 10
@@ -169,7 +132,7 @@ export const makeRun = Effect.fnUntraced(function* (
     })
   const setFrozen = (wanted: boolean) =>
     cgroups === undefined ? Effect.succeed(false) : cgroups.freeze(server_id, wanted)
-  const run: Run = {
+  return {
     ended,
     ...(cgroups === undefined ? { notEnforced: CGROUP_LIMITS } : {}),
     pids: Effect.map(table.members(server_id, leader, MEASURED_AGE), (procs) => procs.map(({ pid }) => pid)),
@@ -203,6 +166,84 @@ export const makeRun = Effect.fnUntraced(function* (
         network: main === undefined ? undefined : readNetwork(main.pid)
       }
     })
-  }
-  return run
+  } satisfies Run
 })
+
+/** The time for remaining output after the end, in ms; another process may hold the pipe open. */
+const OUTPUT_GRACE = 300
+
+/** The uids of running jobs; jobs of one software share a uid. */
+export const makeJobUsers = (kills: KeyedLock) => {
+  const uids = new Map<string, number>()
+  return {
+    /** Returns the uid of a job that no other job shares, so that all processes with the uid are its own. */
+    uidOf: (name: string): number | undefined => {
+      const uid = uids.get(name)
+      const sharing = [...uids.values()].filter((other) => other === uid)
+      return sharing.length === 1 ? uid : undefined
+    },
+    /** Waits while the processes of the uid are killed. */
+    add: (name: string, uid: number) => kills.withLock(String(uid))(Effect.sync(() => uids.set(name, uid))),
+    remove: (name: string) => uids.delete(name)
+  }
+}
+
+/** Starts a job with pipes to this process; the end of the scope kills it and its descendants. */
+export const startJob = Effect.fnUntraced(
+  function* (parts: HostParts, isolation: Isolation, users: ReturnType<typeof makeJobUsers>, job: Job) {
+    const { argv, cwd, env, folder, name, scratch, terminal = false } = job
+    const user = isolation.users === undefined ? undefined : job.user
+    if (isolation.users !== undefined && user?.own !== true) {
+      return yield* new LaunchFailed({
+        message: "the runtime of the node changed from containers to plain processes",
+        next: "reinstall the server"
+      })
+    }
+    const shown = scratch === undefined ? [] : [{ path: scratch, read_only: false }]
+    const end = Effect.andThen(
+      sweep(parts, name),
+      Effect.sync(() => users.remove(name))
+    )
+    const { child, streams } = yield* Effect.acquireRelease(
+      Effect.gen(function* () {
+        if (user !== undefined) yield* users.add(name, user.uid)
+        const { begun, child, holder } = yield* launchProcess(parts, isolation, {
+          ...{ argv, cwd, env, folder, name, shown, terminal, user },
+          input: "pipe",
+          output: "pipe"
+        })
+        const streams = holder ?? child
+        streams.process.stdout?.on("data", job.onOutput)
+        if (holder === undefined) streams.process.stderr?.on("data", job.onOutput)
+        yield* begun
+        return { child, streams }
+      }).pipe(
+        Effect.scoped,
+        Effect.onError(() => end)
+      ),
+      () => end
+    )
+    const leader = { pid: child.pid, start: readProc(child.pid)?.start ?? "0" }
+    const { stdin, stdout, stderr } = streams.process
+    // The exit says how the job ended; the error of a pipe adds nothing.
+    for (const stream of [stdin, stdout, stderr]) stream?.on("error", () => undefined)
+    if (job.hasInput === false) stdin?.end()
+    const ended = Effect.gen(function* () {
+      const code = yield* Deferred.await(child.exited)
+      yield* Deferred.await(streams.closed).pipe(Effect.timeoutOption(OUTPUT_GRACE))
+      return { code, out_of_memory: false }
+    })
+    return {
+      ended,
+      write: (line) =>
+        Effect.sync(() => {
+          stdin?.write(`${line}\n`)
+        }),
+      signal: (signal) =>
+        Effect.map(parts.table.members(name, leader, 0), (procs) => {
+          signalOwn(ownProcesses(procs, leader, isolation.above).own, leader, signal)
+        })
+    } satisfies RunningJob
+  },
+  Effect.catchTag("IoError", ({ code, message }) => Effect.fail(new LaunchFailed({ code, message })))
+)

@@ -236,6 +236,10 @@ export const withReport = (state: InstanceState, body: ReportBody): InstanceStat
   return body.type === "install-status" ? { ...next, install: body.install } : next
 }
 
+/** As {@link withReport}, of a status. `transient`: the server is not deleted, though it may not be saved. */
+export const withStatusReport = (state: InstanceState, status: ServerStatus, transient = false) =>
+  withReport(state, { type: "status", status, transient })
+
 /** Returns the server as registrations and `create` list it; reports alone have the steps of an installation. */
 export const daemonServer = (state: InstanceState): DaemonServer => ({
   id: state.spec.id,

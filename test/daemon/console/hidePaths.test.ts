@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { hidePaths } from "../../../src/daemon/console/BoundedLog.ts"
+import { hidePaths } from "../../../src/daemon/install/installLog.ts"
 
 describe("spec 4.6: output shows no path of the node", () => {
   it("paths are replaced however the output arrives, and nothing else changes", () => {

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import type { Limits } from "../../../src/contract/domain/Limits.ts"
 import type { InstallScript } from "../../../src/contract/domain/Software.ts"
-import { baseName, scriptVariables } from "../../../src/daemon/install/scriptVariables.ts"
+import { baseName, scriptVariables } from "../../../src/daemon/install/bases.ts"
 import { specOf } from "../support.ts"
 
 const env = { FLAVOUR: "mint", MOTD: "hi", TOKEN: "s3cret", motto: "carpe diem" }

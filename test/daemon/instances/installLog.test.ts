@@ -2,8 +2,12 @@ import { appendFileSync, mkdirSync, readFileSync, statSync, writeFileSync } from
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { openBoundedLog } from "../../../src/daemon/console/BoundedLog.ts"
-import { appendInstallLog, installLogPath, takeInstallLog } from "../../../src/daemon/instances/installLog.ts"
+import {
+  appendInstallLog,
+  installLogPath,
+  openBoundedLog,
+  takeInstallLog
+} from "../../../src/daemon/install/installLog.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const done = { isComplete: true }

@@ -13,7 +13,7 @@ import { type ErrorStatus, reasonPhrases } from "../../../src/contract/domain/Ap
 import { NodeId, ServerId } from "../../../src/contract/domain/Id.ts"
 import type { Report } from "../../../src/contract/domain/NodeMessages.ts"
 import { ControlPlane } from "../../../src/contract/nodeApi/ControlPlaneApi.ts"
-import { ServedDaemon } from "../../../src/daemon/ServedDaemon.ts"
+import { ServedDaemon } from "../../../src/daemon/http.ts"
 import { ControlPlaneClient, NodeToken } from "../../../src/daemon/uplink/ControlPlaneClient.ts"
 import { connectTimeoutClient } from "../../../src/shared/net/connectTimeoutClient.ts"
 import { plain } from "../../support/ids.ts"

@@ -48,10 +48,6 @@ export interface DockerRuntimeOptions {
   readonly config?: string
   /** The user in containers and of their files. Default 988:988, or the service's user if it is not root. */
   readonly user?: { readonly uid: number; readonly gid: number }
-  /** The limit of processes and threads in a container. Default 4096. */
-  readonly pidsLimit?: number
-  /** The size of `/tmp`, in MiB. Default 128. */
-  readonly tmpMib?: number
   /** The network of containers. Default: two networks of the node, one for servers and one for install jobs. */
   readonly network?: string
   readonly env?: () => Readonly<Record<string, string>>
@@ -87,8 +83,6 @@ const openParts = Effect.fnUntraced(function* (options: DockerRuntimeOptions) {
   const rules: ContainerRules = {
     node,
     user: options.user ?? defaultUser(),
-    pidsLimit: options.pidsLimit ?? 4096,
-    tmpMib: options.tmpMib ?? 128,
     get env() {
       return options.env?.() ?? {}
     }

@@ -47,7 +47,7 @@ export const runningJob = Effect.fnUntraced(function* (id: string, attached: Att
     Effect.flatMap((exit) => Deferred.succeed(ended, exit)),
     Effect.forkScoped
   )
-  const job: RunningJob = {
+  return {
     ended: Deferred.await(ended),
     write: (line) =>
       Effect.sync(() => {
@@ -59,8 +59,7 @@ export const runningJob = Effect.fnUntraced(function* (id: string, attached: Att
         orWarn,
         Effect.provideService(Engine, engine)
       )
-  }
-  return job
+  } satisfies RunningJob
 })
 
 const ATTACH_PAUSE = 500

@@ -29,6 +29,11 @@ const MIB = 1024 * 1024
 /** The quota period in microseconds: 1 % of a thread is 1000. */
 const PERIOD = 100_000
 
+/** The limit of processes and threads in a container; protects the host from fork bombs. */
+const PIDS_LIMIT = 4096
+/** The size of `/tmp`, in MiB of the container's memory. */
+const TMP_MIB = 128
+
 export const LABEL = {
   node: "muster.node",
   server: "muster.server",
@@ -44,10 +49,6 @@ export const containerName = (name: string, run: string): string =>
 export interface ContainerRules {
   readonly node: string
   readonly user: { readonly uid: number; readonly gid: number }
-  /** The limit of processes and threads in a container; protects the host from fork bombs. */
-  readonly pidsLimit: number
-  /** The size of `/tmp`, in MiB of the container's memory. */
-  readonly tmpMib: number
   readonly env: Readonly<Record<string, string>>
 }
 
@@ -180,11 +181,11 @@ export const containerOptions = (plan: ContainerPlan, rules: ContainerRules): Co
     HostConfig: {
       ...limitOptions(plan.limits),
       ...(terminal ? { ConsoleSize: [TERMINAL_SIZE.rows, TERMINAL_SIZE.columns] } : {}),
-      PidsLimit: rules.pidsLimit,
+      PidsLimit: PIDS_LIMIT,
       PortBindings,
       Mounts: [mount(plan.home, CONTAINER_HOME, false), ...scratch, ...shared],
       // Some programs unpack libraries there and load them, hence exec.
-      Tmpfs: { "/tmp": `rw,exec,nosuid,nodev,size=${rules.tmpMib}m,mode=1777,uid=${uid},gid=${gid}` },
+      Tmpfs: { "/tmp": `rw,exec,nosuid,nodev,size=${TMP_MIB}m,mode=1777,uid=${uid},gid=${gid}` },
       ReadonlyRootfs: true,
       CapDrop: ["ALL"],
       SecurityOpt: ["no-new-privileges:true"],

@@ -56,7 +56,7 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
   const ofRun = (use: (made: Run) => Effect.Effect<void>) =>
     Effect.suspend(() => (run === undefined ? Effect.void : use(run)))
 
-  const pending: Run = {
+  return {
     beginning: { at: Deferred.await(began), isOver: () => run !== undefined },
     ended: Deferred.await(ended),
     write: (line) => Effect.suspend(() => (run === undefined ? consoleClosed : run.write(line))),
@@ -66,8 +66,7 @@ export const openPendingRun = Effect.fnUntraced(function* (options: PendingOptio
     kill,
     pids: Effect.suspend(() => run?.pids ?? Effect.succeed([])),
     usage: Effect.suspend(() => (run === undefined ? Effect.succeed(undefined) : run.usage))
-  }
-  return pending
+  } satisfies Run
 })
 
 /** The exit code of an init process that does not find the program. */
@@ -215,7 +214,7 @@ export const openContainerRun = Effect.fnUntraced(function* (
   const input = (text: string) =>
     Effect.flatMap(Deferred.isDone(ended), (over) => (over ? consoleClosed : console.write(text)))
 
-  const run: Run = {
+  return {
     ended: Deferred.await(ended),
     write: (line) => input(`${line}\n`),
     ...(terminal ? { interrupt: input(INTERRUPT) } : {}),
@@ -233,6 +232,5 @@ export const openContainerRun = Effect.fnUntraced(function* (
       if (found === undefined) return undefined
       return { ...found, uptime_ms: Math.max(0, (yield* Clock.currentTimeMillis) - started_at) }
     }).pipe(withEngine)
-  }
-  return run
+  } satisfies Run
 })

@@ -55,30 +55,24 @@ const Progress = Schema.fromJsonString(
 )
 const decodeProgress = Schema.decodeUnknownOption(Progress)
 
-/** The share of a layer that is done after a status; the rest is its extraction. */
-const DOWNLOADED = 0.5
+/** The shares of a layer that are done at the begin and the end of a status: half of the work is the extraction. */
+const layerShares: ReadonlyMap<string, readonly [from: number, to: number]> = new Map([
+  ["Pulling fs layer", [0, 0]],
+  ["Waiting", [0, 0]],
+  ["Downloading", [0, 0.5]],
+  ["Verifying Checksum", [0.5, 0.5]],
+  ["Download complete", [0.5, 0.5]],
+  ["Extracting", [0.5, 1]],
+  ["Pull complete", [1, 1]],
+  ["Already exists", [1, 1]]
+])
 
 /** Returns the share of a layer that is done, 0 to 1, if the message is about a layer. */
 const layerShare = ({ progressDetail, status }: typeof Progress.Type): number | undefined => {
   const { current = 0, total = 0 } = progressDetail ?? {}
   const done = total > 0 ? Math.min(1, Math.max(0, current / total)) : 0
-  switch (status) {
-    case "Pulling fs layer":
-    case "Waiting":
-      return 0
-    case "Downloading":
-      return DOWNLOADED * done
-    case "Verifying Checksum":
-    case "Download complete":
-      return DOWNLOADED
-    case "Extracting":
-      return DOWNLOADED + (1 - DOWNLOADED) * done
-    case "Pull complete":
-    case "Already exists":
-      return 1
-    default:
-      return undefined
-  }
+  const [from, to] = layerShares.get(status ?? "") ?? []
+  return from === undefined || to === undefined ? undefined : from + (to - from) * done
 }
 
 /** Reports each status once per layer, and the share of all layers that is done, which never shrinks. */

@@ -12,7 +12,7 @@ import {
   makeRemoteDaemon,
   type RemoteTarget
 } from "../../../../src/controlPlane/nodes/remote/RemoteDaemon.ts"
-import { ServedDaemon } from "../../../../src/daemon/ServedDaemon.ts"
+import { ServedDaemon } from "../../../../src/daemon/http.ts"
 import { NodeToken } from "../../../../src/daemon/uplink/ControlPlaneClient.ts"
 import { plain } from "../../../support/ids.ts"
 import { allocations, definition } from "../../../support/samples.ts"

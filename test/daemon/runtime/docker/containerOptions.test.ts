@@ -14,8 +14,6 @@ const MIB = 1024 * 1024
 const rules: ContainerRules = {
   node: "n1",
   user: { uid: 988, gid: 989 },
-  pidsLimit: 512,
-  tmpMib: 64,
   env: { LANG: "C.UTF-8" }
 }
 const plan: ContainerPlan = {
@@ -95,7 +93,7 @@ describe("Docker runtime: options of a container", () => {
       CapDrop: ["ALL"],
       SecurityOpt: ["no-new-privileges:true"],
       Privileged: false,
-      PidsLimit: 512,
+      PidsLimit: 4096,
       Init: true,
       RestartPolicy: { Name: "no" }
     })
