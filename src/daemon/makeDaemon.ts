@@ -142,7 +142,7 @@ export const makeDaemon = Effect.fnUntraced(function* (parts: DaemonParts) {
   const { files, installer, instances, place, register, system, version } = parts
   const { ofDisk: diskRefused } = refusals(place)
   const stats = yield* makeStats(files)
-  const access = makeAccess({ files, instances, tasks: yield* makeTasks })
+  const access = makeAccess(files, instances, yield* makeTasks)
   yield* access.uploads.expire.pipe(Effect.repeat(Schedule.spaced("1 hour")), Effect.forkScoped)
   return {
     system: Effect.map(system, (host) => ({ version, system: host })),

@@ -87,17 +87,11 @@ const serversWithUploads = (instances: Instances["Service"]) =>
     )
   )
 
-export interface AccessParts {
-  readonly instances: Instances["Service"]
-  readonly files: InstanceFiles["Service"]
-  readonly tasks: Tasks
-}
-
-export const makeAccess = ({
-  files,
-  instances,
-  tasks
-}: AccessParts): NodeFiles & { readonly uploads: ReturnType<typeof makeUploads> } => {
+export const makeAccess = (
+  files: InstanceFiles["Service"],
+  instances: Instances["Service"],
+  tasks: Tasks
+): NodeFiles & { readonly uploads: ReturnType<typeof makeUploads> } => {
   const makeScene = makeScenes(files)
 
   /** Runs an access to the files of a server. */

@@ -146,20 +146,11 @@ export const enterAll = Effect.fnUntraced(function* (
   return Option.some(folder)
 })
 
-interface FileLocation {
-  readonly folder: fs.FileHandle
-  readonly name: string
-}
-
 /** Opens a folder that may be reached through links. */
 export const openRoot = (root: string) => open(root, root, constants.O_RDONLY | constants.O_DIRECTORY)
 
 /** Opens the folder of a file. `root` may be reached through links; the path below it may not. */
-const locate = Effect.fnUntraced(function* (
-  root: string,
-  path: string,
-  create: boolean
-): Effect.fn.Return<Option.Option<FileLocation>, PathRefused | IoError, Scope.Scope> {
+const locate = Effect.fnUntraced(function* (root: string, path: string, create: boolean) {
   const parts = yield* Effect.fromResult(partsOf(path))
   const name = parts.at(-1) ?? ""
   const top = yield* openRoot(root)

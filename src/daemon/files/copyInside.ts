@@ -11,7 +11,7 @@ import type { Copy } from "../../contract/domain/Blueprint.ts"
 import { type CopyEntry, type FilePlan, isHome } from "../../contract/domain/filePlan.ts"
 import { forEachEntry, IoError, io, openFile } from "../disk/fsio.ts"
 import { copyFileInside, type PathRefused } from "../disk/safePath.ts"
-import { copySource, type FileSources, openSource, refuse, sharedSource } from "./sources.ts"
+import { copySource, entriesOf, type FileSources, openSource, sharedSource } from "./sources.ts"
 
 const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY
 const NOFOLLOW = READ | constants.O_NOFOLLOW
@@ -104,18 +104,16 @@ export const copiesOf = Effect.fnUntraced(function* (
       const { real, what } = yield* copySource(copy, sources)
       const isFolder = (yield* io(what, () => fs.stat(real))).isDirectory()
       if (!isFolder) return [{ ...copy, target: basename(copy.source) }]
-      const entries = yield* io(what, () => fs.readdir(real, { withFileTypes: true }))
-      if (entries.length > MAX_ENTRIES) {
-        return yield* refuse(
-          `state.copy: ${what} has more than ${MAX_ENTRIES} entries: copy it into a folder of the instance`
-        )
-      }
-      return entries.flatMap(
-        (entry): ReadonlyArray<Copy> =>
-          entry.isSymbolicLink()
-            ? []
-            : [{ ...copy, source: join(copy.source, entry.name), target: entry.name }]
+      const entries = yield* entriesOf(
+        real,
+        what,
+        MAX_ENTRIES,
+        "state.copy",
+        "copy it into a folder of the instance"
       )
+      return entries
+        .filter((entry) => !entry.isSymbolicLink())
+        .map(({ name }): Copy => ({ ...copy, source: join(copy.source, name), target: name }))
     })
   )
   return copies.flat()

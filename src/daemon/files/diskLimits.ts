@@ -108,13 +108,8 @@ const probeQuota = Effect.fnUntraced(function* (dir: string) {
 
 export const diskLimit = ({ definition }: ServerSpec): number => diskLimitBytes(definition.limits)
 
-export interface OverLimit {
-  readonly used: string
-  readonly allowed: string
-}
-
 /** Returns why a usage exceeds a limit in bytes, if it does. */
-export const beyond = ({ bytes, entries, unmeasured }: TreeSize, limit: number): OverLimit | undefined => {
+export const beyond = ({ bytes, entries, unmeasured }: TreeSize, limit: number) => {
   const allowed = megabytes(limit)
   if (unmeasured !== undefined) return { used: `an unknown size (${unmeasured})`, allowed }
   if (bytes > limit) return { used: megabytes(bytes), allowed }

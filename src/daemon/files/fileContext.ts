@@ -21,7 +21,7 @@ import {
   share,
   sharingFor
 } from "./sharedFiles.ts"
-import { type FileSources, filePlan, mountSource, refuse, type Source } from "./sources.ts"
+import { entriesOf, type FileSources, filePlan, mountSource, type Source } from "./sources.ts"
 import type { Storage } from "./storageProbe.ts"
 import { readTreeRecord, TREE, type TreeRecord } from "./treeRecord.ts"
 
@@ -70,19 +70,14 @@ type VolumeWriters = ReturnType<typeof makeVolumeWriters>
 const MAX_ENTRIES = 1000
 
 /** Returns the regular files and folders of a host folder as mounts; `places`: the targets that other entries have. */
-const entriesOf = (
+const mountsOf = (
   { mode, source, target }: Mount,
   places: ReadonlyArray<ReadonlyArray<string>>,
   sources: FileSources
 ): Effect.Effect<ReadonlyArray<Mount>, Effect.Error<ReturnType<typeof mountSource>>> =>
   Effect.gen(function* () {
     const { real, what } = yield* mountSource({ source }, sources)
-    const entries = yield* io(what, () => fs.readdir(real, { withFileTypes: true }))
-    if (entries.length > MAX_ENTRIES) {
-      return yield* refuse(
-        `state.mounts: ${what} has more than ${MAX_ENTRIES} entries: mount them one by one`
-      )
-    }
+    const entries = yield* entriesOf(real, what, MAX_ENTRIES, "state.mounts", "mount them one by one")
     const mounts = yield* Effect.forEach(
       entries.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
       (entry) => {
@@ -94,7 +89,7 @@ const entriesOf = (
         if (taken || (!entry.isFile() && !entry.isDirectory())) return Effect.succeed([])
         // A mount would be in the way of what another entry has within it.
         const within = entry.isDirectory() && places.some((other) => isAbove(parts, other))
-        return within ? entriesOf(place, places, sources) : Effect.succeed([place])
+        return within ? mountsOf(place, places, sources) : Effect.succeed([place])
       }
     )
     return mounts.flat()
@@ -109,7 +104,7 @@ const withHomeEntries = Effect.fnUntraced(function* (definition: FileDefinition,
     return Result.isSuccess(parts) ? [parts.success] : []
   })
   const mounts = yield* Effect.forEach(definition.mounts, (mount) =>
-    isHome(mount.target) ? entriesOf({ ...mount, target: "." }, places, sources) : Effect.succeed([mount])
+    isHome(mount.target) ? mountsOf({ ...mount, target: "." }, places, sources) : Effect.succeed([mount])
   )
   return { ...definition, mounts: mounts.flat() }
 })

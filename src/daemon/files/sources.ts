@@ -174,6 +174,19 @@ export const copySource = Effect.fnUntraced(function* (copy: Copy, sources: File
   return { real, roots: [top], what } satisfies Source
 })
 
+/** Returns the entries of a source folder. @error IoError it has more than `most`; `instead` says what helps */
+export const entriesOf = Effect.fnUntraced(function* (
+  real: string,
+  what: string,
+  most: number,
+  key: string,
+  instead: string
+) {
+  const entries = yield* io(what, () => fs.readdir(real, { withFileTypes: true }))
+  if (entries.length <= most) return entries
+  return yield* refuse(`${key}: ${what} has more than ${most} entries: ${instead}`)
+})
+
 /** Opens the source of a mount for the scope, and checks it again: a link may have replaced a parent folder. */
 export const openSource = Effect.fnUntraced(function* ({ real, roots, what }: Source) {
   const handle = yield* openToMount(real)

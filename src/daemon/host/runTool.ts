@@ -54,15 +54,6 @@ const MAX_OUTPUT = 65_536
 
 type Argv = readonly [string, ...ReadonlyArray<string>]
 
-export interface Tool {
-  readonly process: ChildProcess
-  /** Waits for the end and all output; returns the exit code (see `Child.exited`). */
-  readonly ended: Effect.Effect<number>
-  /** Waits for the end only: a child of the program may keep the output open. */
-  readonly exited: Effect.Effect<number>
-  readonly stderr: () => string
-}
-
 /** Starts a program and collects its standard error. `onOutput` gets its standard output; absent: the caller reads it. */
 const startTool = Effect.fnUntraced(function* (
   argv: Argv,
@@ -78,8 +69,14 @@ const startTool = Effect.fnUntraced(function* (
   if (onOutput !== undefined) process.stdout?.setEncoding("utf8").on("data", onOutput)
   // The exit code explains why input was refused.
   process.stdin?.on("error", () => {})
-  const ended = Effect.andThen(Deferred.await(closed), Deferred.await(exited))
-  return { process, ended, exited: Deferred.await(exited), stderr: () => stderr } satisfies Tool
+  return {
+    process,
+    /** Waits for the end and all output; returns the exit code (see `Child.exited`). */
+    ended: Effect.andThen(Deferred.await(closed), Deferred.await(exited)),
+    /** Waits for the end only: a child of the program may keep the output open. */
+    exited: Deferred.await(exited),
+    stderr: () => stderr
+  }
 })
 
 export const scopedTool = (...args: Parameters<typeof startTool>) =>

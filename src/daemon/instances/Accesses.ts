@@ -53,11 +53,6 @@ const STALL_MILLIS = 60_000
 /** Time without a read, in ms, after which a download makes room for another one. */
 const IDLE_MILLIS = 5_000
 
-export interface AccessLimits {
-  readonly stallMillis?: number
-  readonly idleMillis?: number
-}
-
 export class Accesses {
   readonly #running = new Set<Running>()
   readonly #stallMillis: number
@@ -71,7 +66,7 @@ export class Accesses {
   /** Why neither callers nor a start may use the files meanwhile; unset unless a task replaces them (spec 12.5). */
   closed: string | undefined
 
-  constructor({ idleMillis = IDLE_MILLIS, stallMillis = STALL_MILLIS }: AccessLimits = {}) {
+  constructor({ idleMillis = IDLE_MILLIS, stallMillis = STALL_MILLIS } = {}) {
     this.#stallMillis = stallMillis
     this.#idleMillis = idleMillis
   }

@@ -54,6 +54,8 @@ export interface InstancesOptions extends InstancesTuning {
 
 const FILES_MADE_AT_ONCE = 16
 
+const ALL = { concurrency: "unbounded", discard: true } as const
+
 /** The default of {@link InstancesTuning.diskReserve}, in bytes. */
 export const DISK_RESERVE = 1024 ** 3
 
@@ -92,10 +94,7 @@ const killUnknown = Effect.fnUntraced(function* (runtime: Runtime["Service"], kn
 
 /** Waits until the processes of servers are adopted. */
 const awaitAdoption = Effect.fnUntraced(function* (instances: ReadonlyArray<Instance>) {
-  yield* Effect.forEach(instances, ({ adopted }) => adopted, {
-    concurrency: "unbounded",
-    discard: true
-  }).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
+  yield* Effect.forEach(instances, ({ adopted }) => adopted, ALL).pipe(Effect.timeoutOption(ADOPTION_TIMEOUT))
   const servers = instances.filter((instance) => instance.run() !== undefined).length
   if (servers > 0) {
     yield* Effect.logInfo("running servers adopted").pipe(Effect.annotateLogs({ servers }))
@@ -121,12 +120,6 @@ const closeInstance =
       Effect.andThen(end, file.flush),
       isUp(file.get().status) ? Effect.void : Effect.ignore(files.close(folder))
     )
-
-const stopAll = (instances: ReadonlyArray<Instance>) =>
-  Effect.forEach(instances, (instance) => stop(instance, "shutdown"), {
-    concurrency: "unbounded",
-    discard: true
-  })
 
 interface RemovalParts extends Omit<RemovalOptions, "folderRemovals" | "kept"> {
   readonly collect: Installer["Service"]["collect"]
@@ -166,12 +159,9 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
   )
   // After the finalizer above: what servers do ends before their files are closed.
   const fork = yield* FiberSet.makeRuntime<never, void, never>()
-  const starts = yield* makeStartQueue({
-    instances: function* () {
-      for (const { instance, removed } of entries.values()) if (removed === undefined) yield instance
-    },
-    parallel: options.startParallel ?? 2
-  })
+  const starts = yield* makeStartQueue(function* () {
+    for (const { instance, removed } of entries.values()) if (removed === undefined) yield instance
+  }, options.startParallel ?? 2)
   const instanceOptions: InstanceOptions = {
     changes: makeKeyedLock<ServerId>(),
     starts,
@@ -262,7 +252,7 @@ const makeInstances = Effect.fnUntraced(function* (options: InstancesOptions) {
     /** Stops all servers, each within its stop timeout; the next daemon starts them again. */
     stopAll: Effect.suspend(() => {
       starts.close()
-      return stopAll(all())
+      return Effect.forEach(all(), (instance) => stop(instance, "shutdown"), ALL)
     })
   }
 })

@@ -17,11 +17,6 @@ export interface StartQueue extends Turns {
   readonly close: () => void
 }
 
-export interface StartQueueOptions {
-  readonly instances: () => Iterable<Instance>
-  readonly parallel: number
-}
-
 /** The longest wait for the control plane: without it, the daemon starts its servers by itself. */
 const GRACE = "5 seconds"
 /** The pauses before a start is tried again, in ms: an engine may start after the daemon. */
@@ -34,10 +29,10 @@ const turnOf = ({ file }: Instance) => {
 }
 
 /** Starts waiting servers by priority and age, some at a time. A place is free once a server is online or offline. */
-export const makeStartQueue = Effect.fnUntraced(function* ({
-  instances,
-  parallel
-}: StartQueueOptions): Effect.fn.Return<StartQueue, never, Scope.Scope> {
+export const makeStartQueue = Effect.fnUntraced(function* (
+  instances: () => Iterable<Instance>,
+  parallel: number
+): Effect.fn.Return<StartQueue, never, Scope.Scope> {
   const begun = yield* Deferred.make<void>()
   const changed = Latch.makeUnsafe(true)
   const except = new Set<ServerId>()
