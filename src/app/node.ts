@@ -10,14 +10,14 @@ import { ControlPlaneClient, NodeToken } from "../daemon/uplink/ControlPlaneClie
 import { loadNodeSettings, type NodeSettings } from "../shared/config/node.ts"
 import { StartError } from "../shared/config/StartError.ts"
 import { connectTimeoutClient } from "../shared/net/connectTimeoutClient.ts"
+import { defined } from "../shared/work/defined.ts"
 import { DaemonHttpLayer } from "./daemonHttp.ts"
 import { claimNode, daemonOptions } from "./daemonOptions.ts"
-import { isWildcard, listenUrl, plainHttp, withPassedSocket } from "./listening.ts"
+import { isWildcard, listenUrl, liveCa, liveTls, plainHttp, withPassedSocket } from "./listening.ts"
 import { LoggingLayer } from "./logging.ts"
 import { certificates, hangups, reloadOnHangup } from "./reloading.ts"
 import { openDataDir, watchDataDisk } from "./storage.ts"
 import { TelemetryLayer } from "./telemetry.ts"
-import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
 
 /** Connections to the control plane, shared by the reports of all servers. */
@@ -125,8 +125,7 @@ const runNode = Effect.fnUntraced(function* (given: NodeSettings) {
     Layer.provide(
       connectTimeoutClient({
         connections: CONNECTIONS,
-        ...(ca === undefined ? {} : { ca }),
-        ...(socketPath === undefined ? {} : { socketPath })
+        ...defined({ ca, socketPath })
       })
     ),
     Layer.provide(Layer.mergeAll(NodeToken.layer, ServedDaemon.layer)),

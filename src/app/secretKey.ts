@@ -1,4 +1,5 @@
 /** The secret that encrypts the tokens of nodes and the secrets of webhooks and targets: a file outside the database, and so outside its backups. */
+
 import { randomBytes } from "node:crypto"
 import { statSync } from "node:fs"
 import { join, resolve } from "node:path"
@@ -11,9 +12,39 @@ import { Leadership } from "../controlPlane/store/Leadership.ts"
 import { SecretRepo } from "../controlPlane/store/Seal.ts"
 import { Store } from "../controlPlane/store/Store.ts"
 import { makeWebhookSeal, WebhookSeal } from "../controlPlane/webhooks/send.ts"
-import { readSecretBytes } from "../shared/config/Setting.ts"
+import { commandSettings } from "../shared/config/command.ts"
+import { nodeSettings } from "../shared/config/node.ts"
+import { readSecretBytes, type Setting } from "../shared/config/Setting.ts"
 import { StartError } from "../shared/config/StartError.ts"
-import type { ServiceSettings } from "../shared/config/service.ts"
+import { type ServiceSettings, settings } from "../shared/config/service.ts"
+
+/** The settings of all commands; some are there several times. */
+export const allSettings: ReadonlyArray<Setting<unknown>> = [settings, nodeSettings, commandSettings].flatMap(
+  (some) => Object.values(some)
+)
+
+const secrets = allSettings.flatMap(({ name, secret }) => (secret === true ? [name] : []))
+
+const taken = new Map<string, string | undefined>()
+
+/** Returns a variable with a secret, and removes it from `process.env`, so that no child process inherits it. */
+export const takeVariable = (name: string): string | undefined => {
+  const { [name]: value } = process.env
+  if (value !== undefined) {
+    taken.set(name, value)
+    Reflect.deleteProperty(process.env, name)
+  }
+  return taken.get(name)
+}
+
+/** Returns the environment at the start, and removes the values of secret settings from `process.env`. */
+export const takeSecrets = (): Record<string, string> => {
+  const found = Object.entries(process.env).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, value] as const]
+  )
+  for (const name of secrets) takeVariable(name)
+  return Object.fromEntries(found)
+}
 
 const SECRET_FILE = "secret.key"
 const SETTING = "MUSTER_SECRET_FILE"

@@ -26,16 +26,16 @@ import {
   settingViews
 } from "../shared/config/service.ts"
 import { LIMITS, openFilesIn } from "../shared/observability/observations.ts"
+import { defined } from "../shared/work/defined.ts"
 import { adminKeyOf, ControlPlaneLayer } from "./controlPlane.ts"
 import { EmbeddedHost, EmbeddedNode } from "./embeddedNode.ts"
-import { listenUrl, plainHttp, withPassedSocket } from "./listening.ts"
+import { listenUrl, liveCa, liveTls, plainHttp, withPassedSocket } from "./listening.ts"
 import { LoggingLayer, RecentLog } from "./logging.ts"
 import { certificates, hangups, reloadOnHangup } from "./reloading.ts"
-import { allSettings } from "./secretVariables.ts"
+import { allSettings } from "./secretKey.ts"
 import { ServiceHttp } from "./serviceHttp.ts"
 import { hasEmbeddedNode, makeRoom, openDataDir, ServiceLocks, watchDataDisk } from "./storage.ts"
 import { TelemetryLayer } from "./telemetry.ts"
-import { liveCa, liveTls } from "./tls.ts"
 import { version } from "./version.ts"
 
 /** npm forwards a signal shortly after the terminal sent it. */
@@ -200,8 +200,7 @@ const runService = Effect.fnUntraced(function* (given: ServiceSettings) {
     { cert: settings.nodeClientCert, key: settings.nodeClientKey }
   )
   const nodeTls = {
-    ...(ca === undefined ? {} : { ca }),
-    ...(certificate === undefined ? {} : { certificate })
+    ...defined({ ca, certificate })
   }
   const http = ServiceHttp({
     settings,

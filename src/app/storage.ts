@@ -10,7 +10,7 @@ import {
 } from "../controlPlane/store/disk/DatabaseDisk.ts"
 import { layerDatabase } from "../controlPlane/store/layers/layerDatabase.ts"
 import type { StoreStartError } from "../controlPlane/store/sql/sqlErrors.ts"
-import { lockFileOf, ServiceLock } from "../controlPlane/store/sqlite/ServiceLock.ts"
+import { lockFileOf, ServiceLock } from "../controlPlane/store/sqlite/database.ts"
 import type { DatabaseUrl } from "../shared/config/DatabaseUrl.ts"
 import { StartError } from "../shared/config/StartError.ts"
 import type { ServiceSettings } from "../shared/config/service.ts"

@@ -4,8 +4,7 @@ import { Command, Flag } from "effect/cli"
 import { CommandLogging } from "../app/logging.ts"
 import { AS_THE_SERVICE, databaseOf, openDataDir } from "../app/storage.ts"
 import { clientOf, mustExist } from "../controlPlane/store/layers/layerDatabase.ts"
-import { backupDatabase } from "../controlPlane/store/maintenance/backupDatabase.ts"
-import { copyDatabase } from "../controlPlane/store/maintenance/copyDatabase.ts"
+import { backupDatabase, copyDatabase } from "../controlPlane/store/maintenance/copyDatabase.ts"
 import { type DatabaseStatus, databaseStatus } from "../controlPlane/store/maintenance/tables.ts"
 import {
   currentSchema,

@@ -1,7 +1,7 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, ConfigProvider, Console, Effect, Exit, Layer, Runtime } from "effect"
-import { takeSecrets } from "../app/secretVariables.ts"
+import { takeSecrets } from "../app/secretKey.ts"
 import { version } from "../app/version.ts"
 import { explainFailure } from "./shared/failures.ts"
 

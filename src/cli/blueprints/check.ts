@@ -2,13 +2,13 @@ import { Console, Effect, FileSystem, Option, Path } from "effect"
 import { Argument } from "effect/cli"
 import {
   blueprintSet,
+  blueprintWarnings,
   type Loaded,
   loadFolder,
   type SoftwareSet,
   softwareSet
 } from "../../controlPlane/blueprints/definitions.ts"
-import { type Problem, printable } from "../../controlPlane/blueprints/parse/problem.ts"
-import { blueprintWarnings } from "../../controlPlane/blueprints/views.ts"
+import { type Problem, printable } from "../../controlPlane/blueprints/parse/located.ts"
 import { choiceFlag, command, textArgument, textFlag } from "../shared/command.ts"
 import { CommandError } from "../shared/failures.ts"
 import { enterUserFolder, note, paint } from "../shared/terminal.ts"

@@ -77,6 +77,14 @@ export const committedMemoryBytes = (limits: Limits): number =>
 export const committedCpuMillipercent = ({ cpu_limit = 0 }: Limits): number =>
   cpu_limit === 0 ? 0 : Math.max(1000, Math.round(cpu_limit * 1000))
 
+/** Returns what limits commit: bytes, and thousandths of a percent of one thread, so that sums stay exact. */
+export const committedOf = (limits: Limits) => ({
+  memory_bytes: committedMemoryBytes(limits),
+  disk_bytes: diskLimitBytes(limits),
+  cpu_millipercent: committedCpuMillipercent(limits)
+})
+export type Load = ReturnType<typeof committedOf>
+
 /** Returns, for each resource, the limit that counts more in placement and quotas. */
 export const largerLimits = (one: Limits, other: Limits): Limits => {
   const larger = (limit: "memory_limit" | "disk_space" | "cpu_limit", of: (limits: Limits) => number) =>

@@ -1,4 +1,5 @@
 import { Clock, Context, Duration, Effect, Latch, Layer, Metric, Queue, Schedule } from "effect"
+import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import {
   AuditedRequest,
   type AuditRecord,
@@ -6,7 +7,9 @@ import {
   CurrentAudit
 } from "../../contract/domain/AuditedRequest.ts"
 import { auditId } from "../../contract/domain/idBytes.ts"
+import { handlersOf } from "../../shared/net/requestServices.ts"
 import { auditLost } from "../../shared/observability/metrics.ts"
+import { filled, pageAfter, pageResponse } from "../http/requestUrl.ts"
 import { type AuditQuery, AuditRepo } from "../store/repos/AuditRepo.ts"
 import { Store } from "../store/Store.ts"
 
@@ -179,3 +182,35 @@ export const auditedCommand =
         })
       )
     )
+
+const PAGE = 100
+
+const resultOf = (result: string): AuditQuery["result"] =>
+  result === "" ? undefined : result === "ok" || result === "refused" ? result : Number(result)
+
+/** `GET /api/audit` (spec 6.6). */
+export const AuditHandlers = handlersOf(
+  ApplicationApi,
+  "audit",
+  Effect.fn(function* (handlers) {
+    const log = yield* AuditLog
+    return handlers.handleAll({
+      list: Effect.fnUntraced(function* ({ query, request }) {
+        const { action, actor, object, since = "", until = "" } = query
+        const { limit, ...page } = pageAfter(query, PAGE)
+        const result = resultOf(query.result ?? "")
+        const entries = yield* log.find({
+          ...page,
+          // One more: whether there is a next page.
+          limit: limit + 1,
+          ...(since === "" ? {} : { since: Date.parse(since) }),
+          ...(until === "" ? {} : { until: Date.parse(until) }),
+          ...filled({ actor, action, object }),
+          ...(result === undefined ? {} : { result })
+        })
+        const shown = entries.slice(0, limit)
+        return pageResponse(request.url, shown, entries.length > limit ? shown.at(-1)?.id : undefined)
+      })
+    })
+  })
+)

@@ -12,8 +12,7 @@ import {
 import { Conflict, NotFound } from "../../contract/domain/errors.ts"
 import { modeText, nameOf, timeOfFile } from "../../contract/domain/Files.ts"
 import type { LookedAt, LookInto } from "../../contract/nodeApi/NodeBackups.ts"
-import { failsLate } from "../files/content.ts"
-import { respondWithBytes } from "../files/ranges.ts"
+import { failsLate, respondWithBytes } from "../files/content.ts"
 import type { Backups } from "./Backups.ts"
 
 /** Counts the ways in which a download is made of a manifest: its bytes are the same as long as this is. */

@@ -9,10 +9,19 @@ import { runRuleOf } from "../../contract/domain/RunRule.ts"
 import type { Software } from "../../contract/domain/Software.ts"
 import { inSpan } from "../../shared/observability/trace.ts"
 import { RecentMap } from "../../shared/work/RecentMap.ts"
-import { type BlueprintSet, blueprintSet, type SoftwareSet, softwareSet } from "./definitions.ts"
+import {
+  type BlueprintSet,
+  blueprintNotes,
+  blueprintSet,
+  blueprintView,
+  blueprintWarnings,
+  mixinView,
+  type SoftwareSet,
+  softwareSet,
+  softwareWarnings
+} from "./definitions.ts"
 import { makeReloadable } from "./reloadable.ts"
 import { declaredVariables, resolve } from "./resolve.ts"
-import { blueprintNotes, blueprintView, blueprintWarnings, mixinView, softwareWarnings } from "./views.ts"
 
 /** Blueprints and mixins, read from disk and composed (spec 4.2). */
 export class BlueprintStore extends Context.Service<BlueprintStore>()("muster/blueprints/BlueprintStore", {

@@ -1,10 +1,16 @@
 import { randomUUID } from "node:crypto"
 import { Context, Effect, Layer, Queue } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import { type InvalidRequest, type SourceFailed, Unavailable } from "../../contract/domain/errors.ts"
+import { pageNumber, pageSize, paginated } from "../../contract/domain/Pagination.ts"
+import { handlersOf } from "../../shared/net/requestServices.ts"
+import { CurrentSlsRequest } from "../http/sls.ts"
 import { followChanges } from "../store/journal/Journal.ts"
-import { Store, Transaction } from "../store/Store.ts"
+import { append, Store } from "../store/Store.ts"
 import { BlueprintStore, SoftwareStore } from "./BlueprintStore.ts"
 import type { Folder } from "./parse/parse.ts"
+import { Sources } from "./sources/Sources.ts"
 
 /** The reloads of other replicas, from the journal. Build this before the folders are read for the first time. */
 export class ReloadFeed extends Context.Service<ReloadFeed>()("muster/blueprints/ReloadFeed", {
@@ -38,10 +44,7 @@ export class Reloads extends Context.Service<Reloads>()("muster/blueprints/Reloa
     const store = yield* Store
 
     const notifyReplicas = (folder: Folder) =>
-      Effect.gen(function* () {
-        const { append } = yield* Transaction
-        yield* append({ topic: "definitions:reloaded", folder, origin: news.origin })
-      }).pipe(
+      append({ topic: "definitions:reloaded", folder, origin: news.origin }).pipe(
         store.write,
         Effect.mapError(
           () =>
@@ -89,3 +92,48 @@ export class Reloads extends Context.Service<Reloads>()("muster/blueprints/Reloa
 }) {
   static readonly layer = Layer.effect(Reloads, Reloads.make)
 }
+
+const sizes = { standard: 50, fallback: 20, maximum: 1000 }
+
+const pageOf = <A>(all: ReadonlyArray<A>, page: number, per_page: number) => {
+  const items = all.slice((page - 1) * per_page, page * per_page)
+  return paginated({ items, total: all.length }, { page, per_page })
+}
+
+/** Handlers of the blueprint, mixin and software routes (spec 4.1). */
+export const BlueprintsHandlers = handlersOf(
+  ApplicationApi,
+  "blueprints",
+  Effect.fn(function* (handlers) {
+    const blueprints = yield* BlueprintStore
+    const software = yield* SoftwareStore
+    const reloads = yield* Reloads
+    const sources = yield* Sources
+    return handlers.handleAll({
+      list: ({ query }) =>
+        Effect.map(blueprints.list, (all) =>
+          pageOf(all, pageNumber(query.page), pageSize(query.limit ?? query.per_page, sizes))
+        ),
+      reload: () => reloads.blueprints,
+      get: ({ params }) => blueprints.get(params.blueprint),
+      mixins: Effect.fnUntraced(function* () {
+        const all = yield* blueprints.mixins
+        const sls = yield* CurrentSlsRequest
+        if (sls === undefined) return all
+        return HttpServerResponse.jsonUnsafe(pageOf(all, pageNumber(sls.page), pageSize(sls.per_page, sizes)))
+      }),
+      mixin: ({ params }) => blueprints.mixin(params.mixin),
+      softwareList: () => software.list,
+      softwareReload: () => reloads.software,
+      software: ({ params }) => software.get(params.software),
+      warnings: Effect.fnUntraced(function* () {
+        const all = { software: yield* software.warnings, blueprints: yield* blueprints.warnings }
+        return [
+          ...all.software.map((detail) => ({ folder: "software" as const, detail })),
+          ...all.blueprints.map((detail) => ({ folder: "blueprints" as const, detail }))
+        ]
+      }),
+      sources: () => sources.list
+    })
+  })
+)

@@ -1,4 +1,5 @@
 /** Composition of blueprints and mixins (spec 4.2). No I/O. */
+
 import { Result, type Schema } from "effect"
 import type { BackupRule } from "../../contract/domain/BackupTarget.ts"
 import { type Blueprint, DEFAULT_BACKOFF, type Volume } from "../../contract/domain/Blueprint.ts"
@@ -6,13 +7,14 @@ import { tooMuch } from "../../contract/domain/environment.ts"
 import type { FileRules } from "../../contract/domain/Files.ts"
 import { patchConflicts, planFiles } from "../../contract/domain/filePlan.ts"
 import type { BlueprintSchedule } from "../../contract/domain/Schedule.ts"
+import { defined } from "../../shared/work/defined.ts"
 import type { Written } from "./parse/decode.ts"
 import { type BlueprintFile, type Composable, configsOf, type MixinFile, stateOf } from "./parse/files.ts"
+import { type Origin, type Position, type Problem, printable } from "./parse/located.ts"
 import { tooManyPatterns } from "./parse/parseBlueprint.ts"
 import { tooManySchedules } from "./parse/parseSchedules.ts"
 import type { ServerPart } from "./parse/parseServer.ts"
 import { type StatePart, variablesOf } from "./parse/parseState.ts"
-import { type Origin, type Position, type Problem, printable } from "./parse/problem.ts"
 import { unknownPorts } from "./placeholders.ts"
 
 const nothing: Composable = { server: {}, state: null, files: {}, backup: {}, schedules: [], annotations: {} }
@@ -139,8 +141,7 @@ export const compose = (
     configs: configsOf(server),
     placement: { locations: [], anti_affinity: false, ...server.placement },
     restart: { on_crash: false, max_per_hour: 5, ...DEFAULT_BACKOFF, ...server.restart },
-    ...(server.run === undefined ? {} : { run: server.run }),
-    ...(server.priority === undefined ? {} : { priority: server.priority }),
+    ...defined({ run: server.run, priority: server.priority }),
     state: state === null ? null : stateOf(state),
     env_allow: state?.env_allow ?? [],
     ...(Object.keys(files).length === 0 ? {} : { files }),

@@ -1,4 +1,5 @@
 /** Makes the definition of a server from a blueprint, its software and overrides. No I/O. */
+
 import { Result, Schema } from "effect"
 import type { Blueprint } from "../../contract/domain/Blueprint.ts"
 import { type ConfigPatch, type ConfigPatches, parserOf } from "../../contract/domain/ConfigPatch.ts"
@@ -17,8 +18,9 @@ import { withoutNoWeight } from "../../contract/domain/Limits.ts"
 import { ImageReference, type Overrides, referenceOf } from "../../contract/domain/Overrides.ts"
 import type { ServerDefinition } from "../../contract/domain/ServerDefinition.ts"
 import type { Software } from "../../contract/domain/Software.ts"
+import { defined } from "../../shared/work/defined.ts"
+import { printable } from "./parse/located.ts"
 import { instancePath } from "./parse/paths.ts"
-import { printable } from "./parse/problem.ts"
 import { mapVersion } from "./parse/versions.ts"
 import { placeholderVariables, unknownPorts } from "./placeholders.ts"
 
@@ -107,8 +109,7 @@ export const resolve = (
     runtimes: software.runtimes,
     placement: blueprint.placement,
     restart: save ? restart : { ...restart, on_crash: false },
-    ...(run === undefined ? {} : { run }),
-    ...(priority === undefined ? {} : { priority }),
+    ...defined({ run, priority }),
     save
   })
 }

@@ -3,9 +3,8 @@ import type { Unavailable } from "../../contract/domain/errors.ts"
 import type { JournalEntry } from "../../contract/domain/Journal.ts"
 import { subscribersCutOff } from "../../shared/observability/metrics.ts"
 import type { Journal } from "../store/journal/Journal.ts"
-import { Batch, type Selection } from "./Batch.ts"
 import type { EncodedEvent } from "./EncodedEvent.ts"
-import type { Publisher } from "./Publisher.ts"
+import { Batch, type Publisher, type Selection } from "./Publisher.ts"
 
 /** The subscriber has missed events, and resumes with its last cursor. */
 export class SubscriberTooSlow extends Data.TaggedError("SubscriberTooSlow") {}

@@ -3,8 +3,8 @@ import { Array as Arr, type Cause, Duration, Effect, Queue, type Scope, Stream }
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { InvalidRequest, Unavailable, UpgradeRequired } from "../../contract/domain/errors.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
-import { sharedBytes } from "./Batch.ts"
 import type { Subscription } from "./EventHub.ts"
+import { sharedBytes } from "./Publisher.ts"
 import { SubscriberTooSlow } from "./subscription.ts"
 import { checkHandshake, type Upgraded, upgrade } from "./webSocketUpgrade.ts"
 

@@ -7,13 +7,12 @@ import type { ArchiveFormat } from "../../contract/domain/Files.ts"
 import type { Overwrite, UnpackTask } from "../../contract/domain/FileTask.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { FileRefused, MOST_ARCHIVES } from "../../contract/nodeApi/NodeFiles.ts"
+import { requirePath } from "../http/Principal.ts"
 import { limitResponse } from "../http/rateLimit.ts"
-import { requirePath } from "../http/rights.ts"
 import { makeAccepted } from "../operations/http.ts"
 import { Operations } from "../operations/Operations.ts"
-import { failsLate } from "./content.ts"
+import { attachment, failsLate, OCTETS } from "./content.ts"
 import type { makeNodeAccess } from "./nodeAccess.ts"
-import { attachment, OCTETS } from "./ranges.ts"
 
 type NodeAccess = Effect.Success<typeof makeNodeAccess>
 

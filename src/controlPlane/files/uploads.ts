@@ -13,8 +13,7 @@ import {
   uploadRefusalError
 } from "../../contract/nodeApi/NodeUploadsApi.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
-import { CurrentPrincipal } from "../http/Principal.ts"
-import { requirePath } from "../http/rights.ts"
+import { CurrentPrincipal, requirePath } from "../http/Principal.ts"
 import { makeNodeAccess, unasked } from "./nodeAccess.ts"
 import { bytesIn, checksumOf, checkVersion, uploadHeaders, wishOf } from "./uploadHeaders.ts"
 

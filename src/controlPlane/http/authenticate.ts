@@ -11,10 +11,9 @@ import {
 } from "../../contract/domain/errors.ts"
 import { FAILURES_PER_MINUTE, FailedLogins } from "./FailedLogins.ts"
 import { isLocalRequest } from "./node/localSocket.ts"
-import type { Principal } from "./Principal.ts"
+import { lackingOf, type Principal } from "./Principal.ts"
 import { rateHeaders, refusalHeaders } from "./rateLimit.ts"
 import { requestQuery } from "./requestUrl.ts"
-import { lackingOf } from "./rights.ts"
 import type { Route } from "./routes.ts"
 
 /** The outcome of the authentication: the audit entry, the headers and the log line of a request depend on it. */

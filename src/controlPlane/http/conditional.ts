@@ -3,7 +3,7 @@ import { constants, createGzip, gzip } from "node:zlib"
 import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Context, Effect, type Stream } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import type { JsonBody } from "./JsonWriter.ts"
+import type { JsonBody } from "./LargeAnswers.ts"
 
 /** The `ETag` of a response, and the cursor of the journal up to which it shows all changes. */
 export interface Version {

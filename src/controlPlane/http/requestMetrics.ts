@@ -2,6 +2,7 @@ import { Clock, Effect, type Fiber, LogLevel, Metric, References } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
 import { httpDuration, httpRequests } from "../../shared/observability/metrics.ts"
+import { defined } from "../../shared/work/defined.ts"
 import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { clientOf, isOfStranger } from "./node/clients.ts"
 import { pathOf } from "./requestUrl.ts"
@@ -41,8 +42,7 @@ const statusOf = (
 ) => (request.headers.upgrade !== undefined && response.status === 204 ? 101 : response.status)
 
 const objectsOf = ({ params: { node, server } }: RouteMatch) => ({
-  ...(server === undefined ? {} : { server_id: server }),
-  ...(node === undefined ? {} : { node_id: node })
+  ...defined({ server_id: server, node_id: node })
 })
 
 /** Logs changes at info level, all else at debug level. Fields of a level that is off are not made. */

@@ -4,6 +4,7 @@ import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { InvalidRequest, NotFound, Unauthorized, type Unavailable } from "../../contract/domain/errors.ts"
 import { type Quota, restrictionOf, rightsOf } from "../../contract/domain/Key.ts"
 import { authFailures } from "../../shared/observability/metrics.ts"
+import { defined } from "../../shared/work/defined.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { LOCAL_KEY, OUTSIDE_KEY, type Principal } from "../http/Principal.ts"
 import { mayUseReserve } from "../store/disk/DatabaseDisk.ts"
@@ -196,8 +197,7 @@ const principalOf = ({ record, shared }: CachedKey): Principal => {
   const restriction = restrictionOf(record)
   const own: Quota = {
     key_id: id,
-    ...(max_servers === undefined ? {} : { max_servers }),
-    ...(max_memory === undefined ? {} : { max_memory })
+    ...defined({ max_servers, max_memory })
   }
   const hasOwn = max_servers !== undefined || max_memory !== undefined
   const quotas = [...(hasOwn ? [own] : []), ...(shared === undefined ? [] : [shared])]
@@ -206,8 +206,7 @@ const principalOf = ({ record, shared }: CachedKey): Principal => {
     name,
     scope,
     ...(isLimited ? { rights: rightsOf(record) } : {}),
-    ...(restriction === undefined ? {} : { restriction }),
-    ...(paths === undefined ? {} : { paths }),
+    ...defined({ restriction, paths }),
     ...(quotas.length === 0 ? {} : { quotas })
   }
 }

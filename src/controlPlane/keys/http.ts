@@ -6,6 +6,7 @@ import { DefinitionId } from "../../contract/domain/Id.ts"
 import { type Key, type Quota, type QuotaLimits, shownRights } from "../../contract/domain/Key.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
+import { defined } from "../../shared/work/defined.ts"
 import { CurrentPrincipal, type Principal } from "../http/Principal.ts"
 import { type KeyRecord, KeyRepo } from "../store/repos/KeyRepo.ts"
 import { type QuotaRecord, QuotaRepo, type Usage, unused, useOf } from "../store/repos/QuotaRepo.ts"
@@ -48,8 +49,7 @@ const makeOwnKey = Effect.gen(function* () {
       ...(blueprints === undefined
         ? {}
         : { blueprints: [...blueprints].map((blueprint) => DefinitionId.make(blueprint)) }),
-      ...(labels === undefined ? {} : { labels }),
-      ...(paths === undefined ? {} : { paths }),
+      ...defined({ labels, paths }),
       ...(own === undefined ? {} : yield* withUse(own)),
       ...(shared === undefined ? {} : { quota: { name: shared.name, ...(yield* withUse(shared)) } })
     }

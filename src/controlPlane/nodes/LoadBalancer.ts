@@ -4,11 +4,17 @@ import { Conflict, type NotFound, Unavailable } from "../../contract/domain/erro
 import type { NodeId } from "../../contract/domain/Id.ts"
 import type { TakenPort } from "../../contract/domain/NodeMessages.ts"
 import { reservedLimits, type ServerRecord } from "../../contract/domain/Server.ts"
-import { Fleet, type FleetState } from "./fleet/Fleet.ts"
+import { Fleet, type FleetState, watchFleet } from "./fleet/Fleet.ts"
 import type { Reservation, ReservationId } from "./fleet/FleetNode.ts"
 import type { PortMappings } from "./fleet/PortAllocator.ts"
-import { type LoadBalancerOptions, makePlacementChoice } from "./placementChoice.ts"
-import { loadOf, needOf, type PlacementRequest, type Reserved } from "./placementRequest.ts"
+import {
+  type LoadBalancerOptions,
+  loadOf,
+  makePlacementChoice,
+  needOf,
+  type PlacementRequest,
+  type Reserved
+} from "./placementChoice.ts"
 
 const noOtherPort = (node_id: string, ip: string) =>
   new Conflict({
@@ -100,17 +106,12 @@ export class LoadBalancer extends Context.Service<LoadBalancer>()("muster/nodes/
     /** Nodes that are expected or being called for the first time. The latch is open while there are none. */
     const uncalled = new Set<NodeId>()
     const allCalled = Latch.makeUnsafe(true)
-    yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        fleet.watch((node) => {
-          if (node.pending) uncalled.add(node.id)
-          else uncalled.delete(node.id)
-          if (uncalled.size === 0) allCalled.openUnsafe()
-          else allCalled.closeUnsafe()
-        })
-      ),
-      (stop) => Effect.sync(stop)
-    )
+    yield* watchFleet(fleet, (node) => {
+      if (node.pending) uncalled.add(node.id)
+      else uncalled.delete(node.id)
+      if (uncalled.size === 0) allCalled.openUnsafe()
+      else allCalled.closeUnsafe()
+    })
     /** An attempt runs without a pause, so that simultaneous requests spread as consecutive ones do. */
     const placeWithin = (
       request: PlacementRequest,

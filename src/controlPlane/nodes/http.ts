@@ -7,9 +7,9 @@ import type { DrainChoices } from "../../contract/domain/Drain.ts"
 import { Conflict, Forbidden, InvalidRequest } from "../../contract/domain/errors.ts"
 import type { NodeDetail } from "../../contract/domain/Node.ts"
 import { handlersOf } from "../../shared/net/requestServices.ts"
+import { defined } from "../../shared/work/defined.ts"
 import { conditional, versioned } from "../http/conditional.ts"
-import { currentRestriction, ServerAccess } from "../http/Principal.ts"
-import { checkNotice, checkRightFor } from "../http/rights.ts"
+import { checkNotice, checkRightFor, currentRestriction, ServerAccess } from "../http/Principal.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { NodeMigrations, NodeRegistry } from "./NodeRegistry.ts"
 import { makeKeyState } from "./nodeAvailability.ts"
@@ -45,8 +45,7 @@ const choicesOf = Effect.fnUntraced(function* ({ deadline, notify, notify_second
   return {
     ...(parallel === undefined ? {} : { parallel }),
     ...(deadline === undefined ? {} : { deadline_at: new Date(now + deadline * 1000).toISOString() }),
-    ...(notify === undefined ? {} : { notify }),
-    ...(notify_seconds === undefined ? {} : { notify_seconds })
+    ...defined({ notify, notify_seconds })
   } satisfies DrainChoices
 })
 

@@ -10,9 +10,8 @@ import { type NodeRecord, NodeRepo } from "../store/repos/NodeRepo.ts"
 import { makeSeal, passingSecret, type Seal } from "../store/Seal.ts"
 import { Store } from "../store/Store.ts"
 import { DaemonClient } from "./DaemonClient.ts"
-import { Fleet } from "./fleet/Fleet.ts"
+import { appendNodeChanged, appendReachabilityChanged, Fleet } from "./fleet/Fleet.ts"
 import type { FleetNode } from "./fleet/FleetNode.ts"
-import { appendNodeChanged, appendReachabilityChanged } from "./fleet/nodeChangeFeed.ts"
 import { type Registered, sharedPorts } from "./registration.ts"
 
 const TOKEN_BYTES = 32

@@ -16,9 +16,8 @@ import {
   shownOperation
 } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
-import { CurrentPrincipal } from "../http/Principal.ts"
+import { CurrentPrincipal, operationsOf, requireRight } from "../http/Principal.ts"
 import { LimitReached } from "../http/rateLimit.ts"
-import { operationsOf, requireRight } from "../http/rights.ts"
 import { wantedPage } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { busy } from "../servers/state/conflicts.ts"

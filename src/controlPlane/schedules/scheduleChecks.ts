@@ -7,8 +7,14 @@ import { admits, type Right } from "../../contract/domain/Key.ts"
 import type { ScheduleSettings, ScheduleStep } from "../../contract/domain/Schedule.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { timesOf, whyNoZone } from "../../shared/work/cronTimes.ts"
-import { CurrentPrincipal, currentRestriction, type Principal } from "../http/Principal.ts"
-import { lackingOf, rightOfPower, rightsToQuiesce } from "../http/rights.ts"
+import {
+  CurrentPrincipal,
+  currentRestriction,
+  lackingOf,
+  type Principal,
+  rightOfPower,
+  rightsToQuiesce
+} from "../http/Principal.ts"
 import { filterOf, matches } from "../servers/list/listQuery.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 

@@ -4,6 +4,7 @@ import { HttpServerRespondable, HttpServerResponse } from "effect/http"
 import type { ServersRequest } from "../../contract/api/ServersGroup.ts"
 import { withoutAudit } from "../../contract/domain/AuditedRequest.ts"
 import { NodeId } from "../../contract/domain/Id.ts"
+import { defined } from "../../shared/work/defined.ts"
 import { CurrentPrincipal, KeyEnds, ServerAccess } from "../http/Principal.ts"
 import { preferredWait } from "../http/requestUrl.ts"
 import { CurrentSlsRequest } from "../http/sls.ts"
@@ -15,8 +16,7 @@ type Request = ServersRequest<"create">
 
 /** Returns the overrides that a body has beside `overrides`. */
 export const runOverrides = <R, P>({ priority, run }: { readonly run?: R; readonly priority?: P }) => ({
-  ...(run === undefined ? {} : { run }),
-  ...(priority === undefined ? {} : { priority })
+  ...defined({ run, priority })
 })
 
 /** Returns the creation that a body asks for. Clients of SLS start each server, unless its blueprint says otherwise. */

@@ -7,7 +7,7 @@ import { committedMemoryBytes, diskLimitBytes } from "../../contract/domain/Limi
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { LoadBalancer } from "../nodes/LoadBalancer.ts"
-import type { PlacementRequest } from "../nodes/placementRequest.ts"
+import type { PlacementRequest } from "../nodes/placementChoice.ts"
 import { type AvailableCapacity, CapacityRepo } from "../store/repos/CapacityRepo.ts"
 import { IdempotencyRepo, type IdempotentAnswer } from "../store/repos/IdempotencyRepo.ts"
 import { OperationRepo } from "../store/repos/OperationRepo.ts"

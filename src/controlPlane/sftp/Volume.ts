@@ -12,8 +12,7 @@ import {
   type OpenFile
 } from "../../contract/nodeApi/NodeFiles.ts"
 import type { EntryChange, ListedEntry, OpenFlags, Space } from "../../contract/nodeApi/sessionFrames.ts"
-import { ServerAccess } from "../http/Principal.ts"
-import { requirePath, requireRight } from "../http/rights.ts"
+import { requirePath, requireRight, ServerAccess } from "../http/Principal.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { actionOf, type Client, makeAuditing } from "./auditing.ts"

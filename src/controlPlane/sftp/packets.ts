@@ -1,6 +1,8 @@
 /** Packets of SFTP version 3 (draft-ietf-secsh-filexfer-02), read and written without a copy of file contents. */
+
 import type { FileEntry } from "../../contract/domain/Files.ts"
 import type { FileAttributes } from "../../contract/nodeApi/sessionFrames.ts"
+import { defined } from "../../shared/work/defined.ts"
 
 export const INIT = 1
 export const VERSION = 2
@@ -112,9 +114,7 @@ export class PacketBody {
       }
     }
     return {
-      ...(mode === undefined ? {} : { mode }),
-      ...(modified === undefined ? {} : { modified }),
-      ...(size === undefined ? {} : { size })
+      ...defined({ mode, modified, size })
     }
   }
 }

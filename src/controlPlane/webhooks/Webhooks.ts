@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util"
 import { Clock, Context, Effect, Layer, type Schema } from "effect"
+import { ApplicationApi } from "../../contract/api/ApplicationApi.ts"
 import type { CreateWebhook, PatchWebhook } from "../../contract/api/WebhooksGroup.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import { Conflict, CursorExpired, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
@@ -12,6 +13,7 @@ import {
   type WebhookSettings
 } from "../../contract/domain/Webhook.ts"
 import type { AddressPolicy } from "../../shared/net/addressPolicy.ts"
+import { handlersOf } from "../../shared/net/requestServices.ts"
 import { Journal } from "../store/journal/Journal.ts"
 import { type WebhookRecord, WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import type { Seal } from "../store/Seal.ts"
@@ -259,3 +261,26 @@ export class Webhooks extends Context.Service<Webhooks>()("muster/webhooks/Webho
   static readonly layer = (...options: Parameters<typeof Webhooks.make>) =>
     Layer.effect(Webhooks, Webhooks.make(...options))
 }
+
+/** Handlers of the webhook routes (spec 7). */
+export const WebhooksHandlers = handlersOf(
+  ApplicationApi,
+  "webhooks",
+  Effect.fn(function* (handlers) {
+    const webhooks = yield* Webhooks
+    return handlers.handleAll({
+      list: () => webhooks.list,
+      create: ({ payload }) => webhooks.create(payload),
+      get: ({ params }) => webhooks.get(params.webhook),
+      patch: ({ params, payload }) =>
+        Effect.andThen(
+          describeAudit({ changes: Object.keys(payload) }),
+          webhooks.patch(params.webhook, payload)
+        ),
+      remove: ({ params }) => webhooks.remove(params.webhook),
+      test: ({ params }) => webhooks.test(params.webhook),
+      replay: ({ params, payload }) => webhooks.replay(params.webhook, payload.cursor),
+      deliveries: ({ params }) => webhooks.deliveries(params.webhook)
+    })
+  })
+)

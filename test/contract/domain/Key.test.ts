@@ -2,8 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
 import { KeyScope, Right, rightsOf, shownRights } from "../../../src/contract/domain/Key.ts"
-import { CurrentPrincipal } from "../../../src/controlPlane/http/Principal.ts"
-import { requirePath } from "../../../src/controlPlane/http/rights.ts"
+import { CurrentPrincipal, requirePath } from "../../../src/controlPlane/http/Principal.ts"
 import { freshSeed } from "../../support/random.ts"
 
 const checked = (property: fc.IRawProperty<unknown>) => fc.assert(property, { seed: freshSeed() })

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
-import type { Problem } from "../../../src/controlPlane/blueprints/parse/problem.ts"
+import type { Problem } from "../../../src/controlPlane/blueprints/parse/located.ts"
 import type { Mount } from "../../../src/controlPlane/blueprints/parse/readFolder.ts"
 import { choose } from "../../../src/controlPlane/blueprints/reloadable.ts"
 import type { Candidate } from "../../../src/controlPlane/blueprints/sources/Sources.ts"

@@ -9,8 +9,8 @@ import type { BlueprintSchedule } from "../../../src/contract/domain/Schedule.ts
 import { compose, flattenMixins } from "../../../src/controlPlane/blueprints/compose.ts"
 import type { Written } from "../../../src/controlPlane/blueprints/parse/decode.ts"
 import type { BlueprintFile, MixinFile, Reference } from "../../../src/controlPlane/blueprints/parse/files.ts"
+import { renderProblem } from "../../../src/controlPlane/blueprints/parse/located.ts"
 import type { ServerPart } from "../../../src/controlPlane/blueprints/parse/parseServer.ts"
-import { renderProblem } from "../../../src/controlPlane/blueprints/parse/problem.ts"
 
 const refs = (ids: ReadonlyArray<string>): ReadonlyArray<Reference> =>
   ids.map((id, index) => ({ id, line: 2, column: 10 + index }))

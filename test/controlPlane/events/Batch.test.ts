@@ -2,9 +2,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Array as Arr } from "effect"
 import fc from "fast-check"
 import { ServerId } from "../../../src/contract/domain/Id.ts"
-import { Batch, selectionOf } from "../../../src/controlPlane/events/Batch.ts"
 import { type EventFilter, letsThrough } from "../../../src/controlPlane/events/EncodedEvent.ts"
 import { encode } from "../../../src/controlPlane/events/encode.ts"
+import { Batch, selectionOf } from "../../../src/controlPlane/events/Publisher.ts"
 import { status } from "./MemoryJournal.ts"
 
 const batchOf = (...ids: ReadonlyArray<string>): Batch => {

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { attachment, rangeOf, sha256Of, tagsOf } from "../../../src/controlPlane/files/ranges.ts"
+import { attachment, rangeOf, sha256Of, tagsOf } from "../../../src/controlPlane/files/content.ts"
 
 describe("spec 10.3: ranges of a file", () => {
   it("a range lies in the file; what cannot be read is the whole file", () => {

@@ -7,8 +7,7 @@ import { type Principal, ServerAccess } from "../../../src/controlPlane/http/Pri
 import { ApiKeys } from "../../../src/controlPlane/keys/ApiKeys.ts"
 import { ServerIndex } from "../../../src/controlPlane/servers/list/ServerIndex.ts"
 import { ServerManager } from "../../../src/controlPlane/servers/ServerManager.ts"
-import { SftpLogins } from "../../../src/controlPlane/sftp/logins.ts"
-import { SftpPasswords } from "../../../src/controlPlane/sftp/SftpPasswords.ts"
+import { SftpLogins, SftpPasswords } from "../../../src/controlPlane/sftp/logins.ts"
 
 const server_id = ServerId.make("srv")
 const principal: Principal = { key_id: "key_1", name: "key", scope: "AppAdmin" }

@@ -1,8 +1,7 @@
 import { Result, Schema } from "effect"
 import { nearest } from "../../../contract/domain/nearest.ts"
 import { amountHint, unitOf } from "../../../contract/domain/units.ts"
-import type { Located } from "./located.ts"
-import { type Origin, printable } from "./problem.ts"
+import { type Located, type Origin, printable } from "./located.ts"
 
 /** The findings of one file's decoding. A file with a problem is not used, whatever the decoders return. */
 export interface Reading {

@@ -8,9 +8,9 @@ import type { FileRules } from "../../../contract/domain/Files.ts"
 import type { BlueprintSchedule } from "../../../contract/domain/Schedule.ts"
 import type { Software } from "../../../contract/domain/Software.ts"
 import type { Written } from "./decode.ts"
+import type { Position } from "./located.ts"
 import type { ServerPart } from "./parseServer.ts"
 import { type StatePart, variablesOf } from "./parseState.ts"
-import type { Position } from "./problem.ts"
 
 export interface Composable {
   readonly server: ServerPart

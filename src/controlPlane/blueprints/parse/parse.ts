@@ -1,7 +1,7 @@
 import { Result } from "effect"
 import { type Decoder, describe, type Mapping, normal, type Reading, unknownKey } from "./decode.ts"
 import type { AnyFile } from "./files.ts"
-import { type Located, readSource } from "./located.ts"
+import { type Located, type Problem, printable, readSource, sortProblems } from "./located.ts"
 import {
   backupPart,
   blueprint,
@@ -16,7 +16,6 @@ import {
 import { limits, placement, restart, serverPart } from "./parseServer.ts"
 import { installScript, parseSoftware, software, softwareFile } from "./parseSoftware.ts"
 import { statePart } from "./parseState.ts"
-import { type Problem, printable, sortProblems } from "./problem.ts"
 
 /** Files over this size, in bytes, are refused. */
 export const MAX_FILE_BYTES = 1024 * 1024

@@ -24,11 +24,11 @@ import {
   written
 } from "./decode.ts"
 import type { BlueprintFile, MixinFile, Reference } from "./files.ts"
+import type { Origin, Position } from "./located.ts"
 import { schedules } from "./parseSchedules.ts"
 import { definitionId, Line, serverPart } from "./parseServer.ts"
 import { type StatePart, statePart } from "./parseState.ts"
 import { filePattern } from "./paths.ts"
-import type { Origin, Position } from "./problem.ts"
 
 export const positionOf = ({ column, line }: Origin): Position => ({ line, column })
 

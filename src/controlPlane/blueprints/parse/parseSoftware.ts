@@ -37,10 +37,9 @@ import {
   written
 } from "./decode.ts"
 import type { SoftwareFile } from "./files.ts"
-import type { LocatedMap } from "./located.ts"
+import { type LocatedMap, printable } from "./located.ts"
 import { positionOf } from "./parseBlueprint.ts"
 import { configs, definitionId, keyOf, Line, limits } from "./parseServer.ts"
-import { printable } from "./problem.ts"
 import { DEFAULT_RANGE, parseRange } from "./versions.ts"
 
 const DAY = 86_400

@@ -24,10 +24,9 @@ import {
   word,
   written
 } from "./decode.ts"
-import type { Located } from "./located.ts"
+import { type Located, printable } from "./located.ts"
 import { keyOf } from "./parseServer.ts"
 import { copySourcePath, copyTarget, hostPath, instancePath, mountTarget, targetPath } from "./paths.ts"
-import { printable } from "./problem.ts"
 
 const VolumeName = Schema.String.check(
   Schema.isPattern(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/, { expected: "a volume name such as world_1" })

@@ -1,6 +1,6 @@
 import { Result } from "effect"
 import { isHome, pathParts, targetParts } from "../../../contract/domain/filePlan.ts"
-import { printable } from "./problem.ts"
+import { printable } from "./located.ts"
 
 const segments = (path: string): ReadonlyArray<string> =>
   path.split("/").filter((part) => part !== "" && part !== ".")

@@ -1,6 +1,6 @@
 import { type ByteSize, Data, Effect, FileSystem, Option, Path, type PlatformError } from "effect"
+import { printable } from "./located.ts"
 import { type Folder, MAX_FILE_BYTES, type Parsed, parseFile, refused, TOO_LARGE } from "./parse.ts"
-import { printable } from "./problem.ts"
 
 /** The folder itself cannot be read; `reason` names no path. */
 export class FolderUnreadable extends Data.TaggedError("FolderUnreadable")<{ readonly reason: string }> {}

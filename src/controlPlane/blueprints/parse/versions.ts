@@ -6,7 +6,7 @@
  */
 import { Result } from "effect"
 import type { Software } from "../../../contract/domain/Software.ts"
-import { printable } from "./problem.ts"
+import { printable } from "./located.ts"
 
 type Part = number | string
 

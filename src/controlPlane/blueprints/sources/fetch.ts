@@ -1,8 +1,8 @@
 /** Fetches the definition files of a repository's commit. */
 import { Effect, FileSystem, Path, Result } from "effect"
+import { printable } from "../parse/located.ts"
 import { MAX_FILE_BYTES, TOO_LARGE } from "../parse/parse.ts"
 import { relativePath } from "../parse/paths.ts"
-import { printable } from "../parse/problem.ts"
 import { type GitContext, GitFailed, git } from "./git.ts"
 import type { Source } from "./parseSources.ts"
 import { cannot, SyncFailed } from "./placement.ts"

@@ -1,8 +1,8 @@
 /** Runs `git` without prompts, hooks and settings of the host. */
 import { Data, Effect, FileSystem, Path, type PlatformError, Schedule, Stream } from "effect"
 import { ChildProcess } from "effect/process"
-import { printable } from "../parse/problem.ts"
-import type { GitAddress } from "./address.ts"
+import { printable } from "../parse/located.ts"
+import type { GitAddress } from "./parseSources.ts"
 
 /** git failed; `reason` is one line, without secrets and without paths of this host. */
 export class GitFailed extends Data.TaggedError("GitFailed")<{ readonly reason: string }> {}

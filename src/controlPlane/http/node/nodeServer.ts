@@ -7,8 +7,7 @@ import { Effect, Queue } from "effect"
 import { type ErrorStatus, errorBody, reasonPhrases } from "../../../contract/domain/ApiError.ts"
 import type { Reloadable } from "../../../shared/work/Reloadable.ts"
 import { boundArrival } from "./clients.ts"
-import { boundPipelining } from "./pipelining.ts"
-import { WholeResponse } from "./WholeResponse.ts"
+import { boundPipelining, WholeResponse } from "./pipelining.ts"
 
 /** Certificate and private key, in PEM. */
 export interface TlsOptions {

@@ -1,15 +1,9 @@
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
+import type { Load } from "../../../contract/domain/Limits.ts"
 import type { Node, NodeDetail, NodeUsage } from "../../../contract/domain/Node.ts"
 import { transportOf } from "../../../contract/domain/transport.ts"
 import type { NodeRecord } from "../../store/repos/NodeRepo.ts"
 import { PortAllocator, type PortMappings } from "./PortAllocator.ts"
-
-/** The load of one server. Processor in thousandths of a percent of a thread, so that sums stay exact. */
-export interface Load {
-  readonly memory_bytes: number
-  readonly disk_bytes: number
-  readonly cpu_millipercent: number
-}
 
 /** The name of a reservation: the server, or its second reservation on the other node of a migration. */
 export type ReservationId = ServerId | `${string}/other`

@@ -1,14 +1,14 @@
-import { Clock, Duration, Effect, Latch, PubSub, type Scope, Stream } from "effect"
+import { Clock, Duration, Effect, Latch, PubSub, Stream } from "effect"
 import { DatabaseFull, type Unavailable } from "../../../contract/domain/errors.ts"
 import type { NodeId } from "../../../contract/domain/Id.ts"
 import type { NodeUsage } from "../../../contract/domain/Node.ts"
+import { elapsedMillisOf } from "../../../shared/work/elapsed.ts"
 import { mayUseReserve } from "../../store/disk/DatabaseDisk.ts"
 import { Leadership } from "../../store/Leadership.ts"
 import { type NodeRecord, NodeRepo, type ReceivedHeartbeat } from "../../store/repos/NodeRepo.ts"
 import { Store } from "../../store/Store.ts"
-import { Fleet } from "../fleet/Fleet.ts"
-import { appendNodeChanged, followNodeChanges } from "../fleet/nodeChangeFeed.ts"
-import { makeFailureDetector } from "./failureDetector.ts"
+import { appendNodeChanged, Fleet, followNodeChanges } from "../fleet/Fleet.ts"
+import { makeFailureDetector } from "./Liveness.ts"
 
 /** Reads the heartbeats that other replicas received: this often, and this many times within the heartbeat timeout. */
 const LOOK_MILLIS = 2_000
@@ -90,12 +90,6 @@ export const makeNodePresence = Effect.fnUntraced(function* (options: {
   } as const
 })
 
-export interface SharedHeartbeats {
-  note(node_id: NodeId, boot_id: string, usage: NodeUsage): void
-  /** Returns the number of the last heartbeat that was read. Each replica's write changes it. */
-  beats(node_id: NodeId): number
-}
-
 /** Longest time between two reads that counts, in intervals: a longer one was late or had failed. */
 const COUNTED = 2
 
@@ -106,17 +100,17 @@ const COUNTED = 2
  * @param options.onHeartbeat called with each heartbeat of another replica
  * @param options.onRead called with the milliseconds in which any heartbeat would have been read
  */
-export const shareHeartbeats = Effect.fnUntraced(function* (options: {
+const shareHeartbeats = Effect.fnUntraced(function* (options: {
   readonly others: boolean
   readonly every: Duration.Duration
   readonly onHeartbeat: (node_id: NodeId) => void
   readonly onRead: (millis: number) => void
-}): Effect.fn.Return<SharedHeartbeats, never, Fleet | NodeRepo | Store | Scope.Scope> {
+}) {
   const fleet = yield* Fleet
   const repo = yield* NodeRepo
   const store = yield* Store
   const clock = yield* Clock.Clock
-  const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
+  const now = () => elapsedMillisOf(clock)
   const received = new Map<NodeId, Omit<ReceivedHeartbeat, "age"> & { readonly at: number }>()
   const beats = new Map<NodeId, number>()
   const due = Latch.makeUnsafe(options.others)
@@ -164,10 +158,11 @@ export const shareHeartbeats = Effect.fnUntraced(function* (options: {
   )
 
   return {
-    note: (node_id, boot_id, usage) => {
+    note: (node_id: NodeId, boot_id: string, usage: NodeUsage): void => {
       received.set(node_id, { node_id, boot_id, usage, at: now() })
       due.openUnsafe()
     },
-    beats: (node_id) => beats.get(node_id) ?? 0
+    /** The number of the last heartbeat that was read. Each replica's write changes it. */
+    beats: (node_id: NodeId): number => beats.get(node_id) ?? 0
   }
 })

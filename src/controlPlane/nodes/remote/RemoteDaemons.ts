@@ -8,7 +8,7 @@ import { type ClientTls, connectTimeoutClient } from "../../../shared/net/connec
 import { Leadership } from "../../store/Leadership.ts"
 import type { Seal } from "../../store/Seal.ts"
 import { DaemonClient } from "../DaemonClient.ts"
-import { Fleet, type FleetState } from "../fleet/Fleet.ts"
+import { Fleet, type FleetState, watchFleet } from "../fleet/Fleet.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TokenSeal } from "../nodeWrites.ts"
 import { makeDaemonCalls, makeRemoteDaemon, type RemoteTarget } from "./RemoteDaemon.ts"
@@ -47,18 +47,13 @@ const openedToken = (seal: Seal, node_id: NodeId) => {
 
 /** Waits until a node of the last run has registered or is no longer expected. */
 const settled = (fleet: FleetState, node_id: NodeId) =>
-  Effect.suspend(() => {
+  Effect.gen(function* () {
     const settled = Latch.makeUnsafe(false)
-    return Effect.acquireUseRelease(
-      Effect.sync(() =>
-        fleet.watch((node) => {
-          if (node.id === node_id && !node.expected) settled.openUnsafe()
-        })
-      ),
-      () => settled.await,
-      (stop) => Effect.sync(stop)
-    )
-  })
+    yield* watchFleet(fleet, (node) => {
+      if (node.id === node_id && !node.expected) settled.openUnsafe()
+    })
+    yield* settled.await
+  }).pipe(Effect.scoped)
 
 const isPlain = (fleet: FleetState, node_id: NodeId) => {
   const record = fleet.get(node_id)?.record

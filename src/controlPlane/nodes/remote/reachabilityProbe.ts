@@ -6,7 +6,7 @@ import { backoff } from "../../../shared/work/backoff.ts"
 import { elapsedMillis } from "../../../shared/work/elapsed.ts"
 import { makeWorkQueue } from "../../../shared/work/WorkQueue.ts"
 import { DaemonClient } from "../DaemonClient.ts"
-import { Fleet } from "../fleet/Fleet.ts"
+import { Fleet, watchFleet } from "../fleet/Fleet.ts"
 import type { FleetNode } from "../fleet/FleetNode.ts"
 import { NodeRegistry } from "../NodeRegistry.ts"
 import { TOKEN_REFUSED } from "./remoteCall.ts"
@@ -66,14 +66,9 @@ export const makeReachabilityProbe = Effect.gen(function* () {
     nodes.set(node_id, reach)
     return reach
   }
-  yield* Effect.acquireRelease(
-    Effect.sync(() =>
-      fleet.watch(({ id, record }) => {
-        if (record === undefined) nodes.delete(id)
-      })
-    ),
-    (stop) => Effect.sync(stop)
-  )
+  yield* watchFleet(fleet, ({ id, record }) => {
+    if (record === undefined) nodes.delete(id)
+  })
 
   const answered = Effect.fnUntraced(function* (node_id: NodeId) {
     reachOf(node_id).due = (yield* elapsedMillis) + QUIET * (yield* Random.nextBetween(0.8, 1.2))

@@ -15,6 +15,7 @@ import { labelConditions, type Selector } from "../../../contract/domain/Selecto
 import { type Includable, includable, type ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ServerStatus } from "../../../contract/domain/ServerStatus.ts"
 import type { LinesRequest } from "../../../contract/nodeApi/Daemon.ts"
+import { defined } from "../../../shared/work/defined.ts"
 import type { RowPage } from "../../store/sql/rows.ts"
 import { type Include, includeOf, plain } from "./summary.ts"
 
@@ -147,9 +148,7 @@ export const filterOf = Effect.fnUntraced(function* (
   const { blueprint_id, ids, node_id, status } = selector
   return {
     labels: yield* parseConditions(labelConditions(selector), "body field selector.labels"),
-    ...(blueprint_id === undefined ? {} : { blueprint_id }),
-    ...(node_id === undefined ? {} : { node_id }),
-    ...(status === undefined ? {} : { status }),
+    ...defined({ blueprint_id, node_id, status }),
     ...(ids === undefined ? {} : { ids: new Set(ids) })
   }
 })

@@ -4,7 +4,7 @@ import { type JournalEntry, serverOf } from "../../../contract/domain/Journal.ts
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import type { ReservationId } from "../../nodes/fleet/FleetNode.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
-import type { Reserved } from "../../nodes/placementRequest.ts"
+import type { Reserved } from "../../nodes/placementChoice.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { ServerIndex } from "./ServerIndex.ts"
 

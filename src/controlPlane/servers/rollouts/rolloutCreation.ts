@@ -9,15 +9,13 @@ import { nowText } from "../../../contract/domain/nowText.ts"
 import {
   MOST_PARALLEL,
   MOST_RECORDED,
-  type RolloutOrigin,
   type RolloutRecord,
   type RolloutServer
 } from "../../../contract/domain/Rollout.ts"
 import type { Selector } from "../../../contract/domain/Selector.ts"
 import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
 import { inSlices } from "../../../shared/work/slices.ts"
-import { CurrentPrincipal, currentCreator } from "../../http/Principal.ts"
-import { checkNotice, requireRight } from "../../http/rights.ts"
+import { CurrentPrincipal, checkNotice, currentCreator, requireRight } from "../../http/Principal.ts"
 import { type RolloutPart, RolloutRepo } from "../../store/repos/RolloutRepo.ts"
 import { append, Store } from "../../store/Store.ts"
 import { changes, overQuota, resources } from "../state/quotaRules.ts"
@@ -79,9 +77,7 @@ const parallelOf = (given: number | string, changing: number): number =>
     ? given
     : Math.min(MOST_PARALLEL, Math.max(1, Math.floor((changing * Number.parseInt(given, 10)) / 100)))
 
-const revisionsOf = Effect.fnUntraced(function* (
-  changed: ReadonlyArray<Changed>
-): Effect.fn.Return<RolloutOrigin["revisions"]> {
+const revisionsOf = Effect.fnUntraced(function* (changed: ReadonlyArray<Changed>) {
   const counts = new Map<string, { readonly one: Changed; servers: number }>()
   yield* inSlices(function* () {
     for (const one of changed) {

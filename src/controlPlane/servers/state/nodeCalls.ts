@@ -10,7 +10,7 @@ import {
   type Unavailable
 } from "../../../contract/domain/errors.ts"
 import type { ServerId } from "../../../contract/domain/Id.ts"
-import type { DaemonServer, ServerSpec } from "../../../contract/domain/NodeMessages.ts"
+import type { ServerSpec } from "../../../contract/domain/NodeMessages.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import type { Daemon, DaemonError, DaemonRefused } from "../../../contract/nodeApi/Daemon.ts"
 import { DaemonClient } from "../../nodes/DaemonClient.ts"
@@ -23,12 +23,6 @@ import { logFields } from "./recordChanges.ts"
 import { ServerLifecycle } from "./ServerLifecycle.ts"
 import { isFinished } from "./transitions.ts"
 
-interface Delivery {
-  readonly view: DaemonServer
-  /** Whether the record now has the state of the node; see `ServerLifecycle.observe`. */
-  readonly isTaken: boolean
-}
-
 /** Returns what a node needs to make a server. */
 export const creationOf = (record: ServerRecord) => {
   const { allocations, created_at, definition, id, last_sequence, redefinition } = record
@@ -36,15 +30,16 @@ export const creationOf = (record: ServerRecord) => {
   return { id, definition, allocations, last_sequence, created_at, ...defined } satisfies ServerSpec
 }
 
-/** Sends a server's definition to its node, unless the record is gone or on another node. */
+/**
+ * Sends a server's definition to its node, unless the record is gone or on another node. Returns the node's view, and
+ * whether the record now has that state.
+ */
 export const makeDeliver = Effect.gen(function* () {
   const daemons = yield* DaemonClient
   const index = yield* ServerIndex
   const lifecycle = yield* ServerLifecycle
 
-  return Effect.fnUntraced(function* (
-    record: ServerRecord
-  ): Effect.fn.Return<Delivery | undefined, DaemonError | Unavailable> {
+  return Effect.fnUntraced(function* (record: ServerRecord) {
     const { id, node_id, redefinition, run } = record
     const sequence = yield* lifecycle.sequence(node_id, id)
     if (sequence === undefined) return undefined
@@ -57,7 +52,7 @@ export const makeDeliver = Effect.gen(function* () {
       ...(redefinition?.reinstall === true ? { reinstall: true } : {})
     })
     if (redefinition?.delivered === false) yield* lifecycle.delivered(id, redefinition.defined_at)
-    return { view, isTaken: yield* lifecycle.observe(node_id, view, sequence) } satisfies Delivery
+    return { view, isTaken: yield* lifecycle.observe(node_id, view, sequence) }
   })
 })
 

@@ -16,14 +16,13 @@ import { type Redefinition, reservedLimits, type ServerRecord } from "../../../c
 import type { ServerDefinition } from "../../../contract/domain/ServerDefinition.ts"
 import { runs } from "../../nodes/fleet/place.ts"
 import { LoadBalancer } from "../../nodes/LoadBalancer.ts"
-import { placementOf } from "../../nodes/placementRequest.ts"
+import { placementOf } from "../../nodes/placementChoice.ts"
 import { Journal } from "../../store/journal/Journal.ts"
 import { CapacityRepo } from "../../store/repos/CapacityRepo.ts"
 import { MigrationRepo } from "../../store/repos/MigrationRepo.ts"
 import { QuotaRepo } from "../../store/repos/QuotaRepo.ts"
 import { ServerRepo } from "../../store/repos/ServerRepo.ts"
-import type { ServerFields } from "../../store/repos/serverRows.ts"
-import { portsOf } from "../../store/repos/serverRows.ts"
+import { portsOf, type ServerFields } from "../../store/repos/serverRows.ts"
 import { append, Store } from "../../store/Store.ts"
 import { beingDeleted, moving, notOffline } from "./conflicts.ts"
 import { makeMigrationRecords } from "./migrationRecords.ts"
@@ -38,11 +37,6 @@ export interface NewDefinition {
   /** The quotas of the key that may raise limits; none by default. */
   readonly quotas?: ReadonlyArray<Quota>
   readonly settings?: ServerPatch
-}
-
-export interface Redefined {
-  readonly before: ServerRecord
-  readonly record: ServerRecord
 }
 
 const tooFewPorts = (record: ServerRecord, needed: number) =>
@@ -144,7 +138,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     }
     const isSame = isDeepStrictEqual(definition, before.definition)
     if (isSame && !reinstall && isDeepStrictEqual(overrides, before.overrides ?? {})) {
-      return { before, record: before } satisfies Redefined
+      return { before, record: before }
     }
     if (reinstall && before.status !== "offline") return yield* notOffline(before)
     if (definition.ports > portsOf(before).length) return yield* tooFewPorts(before, definition.ports)
@@ -181,7 +175,7 @@ export const makeRedefinitions = Effect.fnUntraced(function* ({ carryOut }: Reco
     if (!isSame && before.status === "offline" && !before.start_pending && startsAlways(record)) {
       yield* setStartPending(record, true)
     }
-    return { before, record } satisfies Redefined
+    return { before, record }
   })
 
   const delivered = Effect.fnUntraced(function* (id: ServerId, defined_at: number) {

@@ -135,7 +135,7 @@ const missed = (from: number, to: number) =>
   )
 
 const cannotRead = (cause: SqlError.SqlError) =>
-  new StoreStartError({ reason: "Failed", message: `the journal cannot be read: ${cause.message}`, cause })
+  StoreStartError.of("Failed", `the journal cannot be read: ${cause.message}`, cause)
 
 /** A cache beside the journal's followers is valid without a query while the stamp is the same. */
 export class Freshness extends Context.Service<

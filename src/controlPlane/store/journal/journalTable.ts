@@ -86,7 +86,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
   const append = Effect.fnUntraced(function* (
     entries: ReadonlyArray<JournalEntry>,
     notifyClause: Statement.Fragment = sql.literal("")
-  ): Effect.fn.Return<void, SqlError.SqlError> {
+  ) {
     const last = entries.at(-1)
     if (last === undefined) return
     const rows = entries.map(({ change, labels, ...entry }) => {
@@ -107,11 +107,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
   })
 
   /** At most `limit` entries with `after < cursor <= upTo`, oldest first. */
-  const page = Effect.fnUntraced(function* (
-    after: number,
-    upTo: number,
-    limit: number
-  ): Effect.fn.Return<ReadonlyArray<JournalEntry>, SqlError.SqlError> {
+  const page = Effect.fnUntraced(function* (after: number, upTo: number, limit: number) {
     const rows = yield* readEntries(
       sql`SELECT cursor, at, topic, server_id, blueprint_id, labels, payload FROM journal
           WHERE cursor > ${after} AND cursor <= ${upTo} ORDER BY cursor LIMIT ${limit}`
@@ -138,10 +134,7 @@ export const journalTable = (sql: SqlClient.SqlClient) => {
   )
 
   /** Returns the cursor up to which entries go: older than `notBefore`, or beyond `keep`, without a gap. */
-  const expired = Effect.fnUntraced(function* (
-    notBefore: number,
-    keep: number
-  ): Effect.fn.Return<number, SqlError.SqlError> {
+  const expired = Effect.fnUntraced(function* (notBefore: number, keep: number) {
     const { newest } = yield* bounds
     const [young] = yield* readCursors(
       sql`SELECT cursor FROM journal WHERE at >= ${notBefore} ORDER BY cursor LIMIT 1`

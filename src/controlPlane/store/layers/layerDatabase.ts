@@ -68,9 +68,6 @@ export const mustExist = (url: DatabaseUrl, hint = ""): Effect.Effect<void, Stor
     url._tag === "Postgres" || existsSync(url.filename)
       ? Effect.void
       : Effect.fail(
-          new StoreStartError({
-            reason: "CannotOpen",
-            message: `there is no database yet: ${describeDatabase(url)}${hint}`
-          })
+          StoreStartError.of("CannotOpen", `there is no database yet: ${describeDatabase(url)}${hint}`)
         )
   )

@@ -1,12 +1,19 @@
+import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync } from "node:fs"
+import { dirname } from "node:path"
 import { Context, Data, Effect, Layer, Option, type Scope } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { type DatabaseUrl, describeDatabase, type PostgresUrl } from "../../../shared/config/DatabaseUrl.ts"
+import {
+  type DatabaseUrl,
+  describeDatabase,
+  type PostgresUrl,
+  type SqliteUrl
+} from "../../../shared/config/DatabaseUrl.ts"
 import { clientOf, mustExist } from "../layers/layerDatabase.ts"
 import { currentSchema, migrate, refusal, schemaVersion } from "../migrations/migrate.ts"
 import { snapshotOf } from "../sql/Backend.ts"
 import { insertRows } from "../sql/rows.ts"
 import { StoreStartError } from "../sql/sqlErrors.ts"
-import { lockFileOf, takeServiceLock } from "../sqlite/ServiceLock.ts"
+import { lockFileOf, openDatabase, takeServiceLock } from "../sqlite/database.ts"
 import { countRows, type Digest, digestOf, tableNames } from "./tables.ts"
 
 /** The copy was not made; the target is unchanged. */
@@ -72,11 +79,7 @@ const copyTables = Effect.fnUntraced(function* (source: SqlClient.SqlClient, tar
 })
 
 const inUse = (url: DatabaseUrl, cause?: unknown) =>
-  new StoreStartError({
-    reason: "InUse",
-    message: `a muster service runs on ${describeDatabase(url)}: stop it first`,
-    cause
-  })
+  StoreStartError.of("InUse", `a muster service runs on ${describeDatabase(url)}: stop it first`, cause)
 
 const lockPostgres = Effect.fnUntraced(function* (url: PostgresUrl) {
   const { tryServiceLock } = yield* Effect.promise(() => import("../postgres/session.ts"))
@@ -130,3 +133,66 @@ export const copyDatabase = Effect.fn("copyDatabase")(
     )
   )
 )
+
+/** There is no backup; an existing file is untouched. */
+class BackupFailed extends Data.TaggedError("BackupFailed")<{
+  readonly message: string
+  readonly cause?: unknown
+}> {}
+
+const syncPath = (path: string): void => {
+  const descriptor = openSync(path, "r")
+  fsyncSync(descriptor)
+  closeSync(descriptor)
+}
+
+/**
+ * Writes a consistent copy of a SQLite database in use to a new file (mode 0600), checked before it gets its name.
+ * @error BackupFailed the file exists, cannot be written, or is damaged
+ */
+export const backupDatabase = Effect.fn("backupDatabase")(function* (from: SqliteUrl, file: string) {
+  yield* mustExist(from)
+  if (existsSync(file)) {
+    return yield* new BackupFailed({ message: `${file} exists already: name a new file` })
+  }
+  const partial = `${file}.partial`
+  const attempt = <A>(run: () => A) =>
+    Effect.try({
+      try: run,
+      catch: (cause) =>
+        new BackupFailed({
+          message: `the backup ${file} cannot be written: ${cause instanceof Error ? cause.message : cause}`,
+          cause
+        })
+    })
+  yield* Effect.gen(function* () {
+    // Made here, so that no other user can read it at any moment.
+    yield* attempt(() => {
+      rmSync(partial, { force: true })
+      closeSync(openSync(partial, "wx", 0o600))
+    })
+    yield* Effect.scoped(
+      Effect.flatMap(
+        openDatabase({ filename: from.filename, busyTimeoutMillis: 5_000, setup: "PRAGMA query_only = OFF" }),
+        (database) =>
+          attempt(() => {
+            database.all("VACUUM INTO ?", [partial])
+          })
+      )
+    )
+    const found = yield* Effect.scoped(
+      Effect.flatMap(
+        openDatabase({ filename: partial, busyTimeoutMillis: 0, setup: "PRAGMA query_only = ON" }),
+        (database) => attempt(() => JSON.stringify(database.all("PRAGMA integrity_check")))
+      )
+    )
+    if (found !== '[{"integrity_check":"ok"}]') {
+      return yield* new BackupFailed({ message: `the backup is damaged: ${found}` })
+    }
+    yield* attempt(() => {
+      syncPath(partial)
+      renameSync(partial, file)
+      syncPath(dirname(file))
+    })
+  }).pipe(Effect.ensuring(Effect.sync(() => rmSync(partial, { force: true }))))
+})

@@ -39,7 +39,7 @@ export const currentSchema = Effect.map(applied, (all) => all.at(-1)?.id ?? 0)
 const OWN_TABLES = ["servers", "nodes", "journal", "counters", "api_keys"]
 
 const refused = (reason: StoreStartError["reason"], message: string) =>
-  Option.some(new StoreStartError({ reason, message }))
+  Option.some(StoreStartError.of(reason, message))
 
 /** Returns why this program cannot use a database with some applied migrations, if so. */
 const refusalOf = Effect.fnUntraced(function* (found: Effect.Success<typeof applied>) {
@@ -111,13 +111,13 @@ const messageOf = (cause: SqlError.SqlError | Migrator.MigrationError): string =
 
 const migrationFailed = (cause: SqlError.SqlError | Migrator.MigrationError) =>
   SqlError.isSqlError(cause) && cause.reason._tag === "LockTimeoutError"
-    ? new StoreStartError({
-        reason: "Locked",
-        message: "the database is locked by another process: end it, or wait until it is done",
+    ? StoreStartError.of(
+        "Locked",
+        "the database is locked by another process: end it, or wait until it is done",
         cause
-      })
-    : new StoreStartError({
-        reason: "Failed",
-        message: `the schema of the database cannot be brought up to date: ${messageOf(cause)}`,
+      )
+    : StoreStartError.of(
+        "Failed",
+        `the schema of the database cannot be brought up to date: ${messageOf(cause)}`,
         cause
-      })
+      )

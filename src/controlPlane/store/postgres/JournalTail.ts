@@ -1,5 +1,6 @@
 import { Clock, Context, Deferred, Effect, Layer, Queue, Schedule, Schema } from "effect"
 import type { SqlError } from "effect/sql"
+import { elapsedMillisOf } from "../../../shared/work/elapsed.ts"
 import { Freshness, Journal } from "../journal/Journal.ts"
 import { Leadership, LeaderTerm } from "../Leadership.ts"
 import { advisoryLocks, JOURNAL_CHANNEL } from "../sql/Backend.ts"
@@ -40,7 +41,7 @@ export const JournalTail = {
       const { open, origin } = yield* PostgresSessions
       const ready = yield* Deferred.make<void, SqlError.SqlError | BeingCopied>()
       const clock = yield* Clock.Clock
-      const now = () => Number(clock.monotonicTimeNanosUnsafe() / 1_000_000n)
+      const now = () => elapsedMillisOf(clock)
       const turn = new LeaderTerm()
       /** Whether the session has the leader's lock; `alive`: when the last answered statement was sent. */
       let locked = false
@@ -161,12 +162,5 @@ const listen = Effect.fnUntraced(function* (session: Session, pinned: Session["c
 
 const cannotFollow = (cause: SqlError.SqlError | BeingCopied) =>
   cause._tag === "BeingCopied"
-    ? new StoreStartError({
-        reason: "InUse",
-        message: "the database is being copied: wait until `muster db copy` is done"
-      })
-    : new StoreStartError({
-        reason: "Failed",
-        message: `the journal cannot be followed: ${cause.message}`,
-        cause
-      })
+    ? StoreStartError.of("InUse", "the database is being copied: wait until `muster db copy` is done")
+    : StoreStartError.of("Failed", `the journal cannot be followed: ${cause.message}`, cause)

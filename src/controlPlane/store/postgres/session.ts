@@ -70,11 +70,11 @@ const hintOf = (code: string | undefined): string => {
 export const startError = (error: SqlError.SqlError, url: PostgresUrl): StoreStartError => {
   const code = sqlState(error)
   const why = code === undefined ? messageOf(error.reason.cause) || error.message : error.message
-  return new StoreStartError({
-    reason: "CannotOpen",
-    message: `cannot open the database (${describeDatabase(url)}): ${why}. ${hintOf(code)}`,
-    cause: error
-  })
+  return StoreStartError.of(
+    "CannotOpen",
+    `cannot open the database (${describeDatabase(url)}): ${why}. ${hintOf(code)}`,
+    error
+  )
 }
 
 /** An attempt at several addresses fails with several errors and no message of its own. */

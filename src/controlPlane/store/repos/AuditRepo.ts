@@ -55,9 +55,7 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
   )
 
   /** Adds entries, or replaces them by their ids. */
-  const put = Effect.fnUntraced(function* (
-    records: ReadonlyArray<AuditRecord>
-  ): Effect.fn.Return<void, SqlError.SqlError> {
+  const put = Effect.fnUntraced(function* (records: ReadonlyArray<AuditRecord>) {
     if (records.length === 0) return
     // The last of an entry counts: a statement cannot change a row twice.
     const latest = [...new Map(records.map((record) => [record.entry.id, record])).values()]
@@ -114,9 +112,7 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
     ])} ORDER BY id DESC LIMIT ${SCAN}`
 
   /** Returns entries, newest first. Between two statements, other work runs. */
-  const find = Effect.fnUntraced(function* (
-    query: AuditQuery
-  ): Effect.fn.Return<ReadonlyArray<AuditEntry>, SqlError.SqlError> {
+  const find = Effect.fnUntraced(function* (query: AuditQuery) {
     const { after = NEWEST, limit, until } = query
     let before = until === undefined ? NEWEST : auditIdAt(until + 1)
     if (after < before) before = after
@@ -140,10 +136,7 @@ export const auditTable = (sql: SqlClient.SqlClient) => {
   })
 
   /** Deletes at most `most` entries that exceed a bound, the oldest; returns their number, 0 only if none is left. */
-  const prune = Effect.fnUntraced(function* (
-    { maxBytes, notBefore }: AuditBounds,
-    most: number
-  ): Effect.fn.Return<number, SqlError.SqlError> {
+  const prune = Effect.fnUntraced(function* ({ maxBytes, notBefore }: AuditBounds, most: number) {
     const excess = (yield* size) - maxBytes
     const oldest = sql`SELECT id, bytes FROM audit ORDER BY id LIMIT ${most}`
     const deleted = yield* readBytes(

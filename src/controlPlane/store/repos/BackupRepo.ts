@@ -20,33 +20,32 @@ import {
   BooleanColumn,
   countOf,
   equalTo,
-  firstRow,
   IntColumn,
   JsonColumn,
   newestFirst,
   type RowPage,
   readRows,
-  upsertRows,
+  tableOf,
   writeRow
 } from "../sql/rows.ts"
-import { append, type Writing } from "../sql/Transaction.ts"
+import { append, type Writing, write } from "../sql/Transaction.ts"
 
-const BackupRow = Schema.Struct({
-  ...BackupRecord.fields,
-  labels: JsonColumn(Labels),
-  server_labels: JsonColumn(Labels),
-  overrides: JsonColumn(Schema.toType(Overrides)),
-  figures: Schema.NullOr(JsonColumn(BackupFigures)),
-  pinned: BooleanColumn,
-  drill: Schema.NullOr(JsonColumn(BackupDrill)),
-  schedule: Schema.NullOr(JsonColumn(BackupSchedule))
-})
-const encode = writeRow(BackupRow)
+const backups = tableOf(
+  "backups",
+  Schema.Struct({
+    ...BackupRecord.fields,
+    labels: JsonColumn(Labels),
+    server_labels: JsonColumn(Labels),
+    overrides: JsonColumn(Schema.toType(Overrides)),
+    figures: Schema.NullOr(JsonColumn(BackupFigures)),
+    pinned: BooleanColumn,
+    drill: Schema.NullOr(JsonColumn(BackupDrill)),
+    schedule: Schema.NullOr(JsonColumn(BackupSchedule))
+  })
+)
 const encodeFigures = writeRow(JsonColumn(BackupFigures))
 const encodeDrill = writeRow(JsonColumn(BackupDrill))
 const encodeLabels = writeRow(JsonColumn(Labels))
-const readAll = readRows(BackupRow)
-const readOne = firstRow(BackupRow)
 const readTotals = readRows(
   Schema.Struct({ blueprint_id: Schema.String, newest: Schema.String, stored_bytes: IntColumn })
 )
@@ -64,7 +63,11 @@ const announce = (record: BackupRecord, server: ChangedServer | undefined) =>
 
 /** Updates a row and announces it; returns it, unless no row has changed. */
 const changed = (update: Statement.Statement<unknown>, server: ChangedServer | undefined) =>
-  Effect.tap(readOne(update), (record) => (record === undefined ? Effect.void : announce(record, server)))
+  Effect.tap(backups.first(update), (record) =>
+    record === undefined ? Effect.void : announce(record, server)
+  )
+
+const unfinished = (sql: SqlClient.SqlClient) => sql`state IN ('queued', 'quiescing', 'copying')`
 
 /** Makes the backup of an operation failed that ends without it, as part of that write. */
 export const failBackupOf = Effect.fnUntraced(function* (
@@ -75,7 +78,7 @@ export const failBackupOf = Effect.fnUntraced(function* (
   if ((kind !== "backup.create" && kind !== "backup.restore") || state === "done") return
   yield* changed(
     sql`UPDATE backups SET ${sql.update({ state: "failed", reason, finished_at })}
-      WHERE operation_id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
+      WHERE operation_id = ${id} AND ${unfinished(sql)} RETURNING *`,
     server
   )
 })
@@ -84,15 +87,12 @@ export const failBackupOf = Effect.fnUntraced(function* (
 export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/BackupRepo", {
   make: Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const page = newestFirst(sql, "backups", readAll)
+    const page = newestFirst(sql, "backups", backups.read)
+    const { find, insert } = backups.on(sql)
     return {
-      insert: Effect.fn("BackupRepo.insert")(function* (
-        record: BackupRecord,
-        server: ChangedServer | undefined
-      ): Writing {
-        yield* sql`INSERT INTO backups ${sql.insert(yield* encode(record))}`
-        yield* announce(record, server)
-      }),
+      insert: (record: BackupRecord, server: ChangedServer | undefined) =>
+        Effect.andThen(insert(record), announce(record, server)),
+      find,
       countOf: (server_id: ServerId) =>
         countOf(sql`SELECT COUNT(*) AS count FROM backups WHERE server_id = ${server_id}`),
       /** Returns, for each blueprint with good backups, the time of the newest one and the bytes that all take. */
@@ -103,8 +103,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
       ),
       /** The good backups of a server. */
       doneOf: (server_id: ServerId) =>
-        readAll(sql`SELECT * FROM backups WHERE server_id = ${server_id} AND state = 'done'`),
-      find: (id: string) => readOne(sql`SELECT * FROM backups WHERE id = ${id}`),
+        backups.read(sql`SELECT * FROM backups WHERE server_id = ${server_id} AND state = 'done'`),
       /** Returns backups, newest first, unless no backup has the id `after`. */
       list: ({ after, limit, since, ...equal }: BackupPage) =>
         page({ limit, after }, [...equalTo(sql, equal), since !== undefined && sql`created_at >= ${since}`]),
@@ -117,33 +116,22 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
       ) =>
         changed(
           sql`UPDATE backups SET ${sql.update({ state, node_id })}
-            WHERE id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
+            WHERE id = ${id} AND ${unfinished(sql)} RETURNING *`,
           server
         ),
-      finish: Effect.fn("BackupRepo.finish")(function* (
-        id: string,
-        figures: BackupFigures,
-        finished_at: string,
-        server: ChangedServer | undefined
-      ): Writing<BackupRecord | undefined> {
-        const end = { state: "done", figures: yield* encodeFigures(figures), finished_at }
-        return yield* changed(
-          sql`UPDATE backups SET ${sql.update(end)}
-            WHERE id = ${id} AND state IN ('queued', 'quiescing', 'copying') RETURNING *`,
-          server
-        )
-      }),
+      finish: (id: string, done: BackupFigures, finished_at: string, server: ChangedServer | undefined) =>
+        Effect.flatMap(encodeFigures(done), (figures) =>
+          changed(
+            sql`UPDATE backups SET ${sql.update({ state: "done", figures, finished_at })}
+              WHERE id = ${id} AND ${unfinished(sql)} RETURNING *`,
+            server
+          )
+        ),
       /** Notes the result of a drill; nothing if the backup was deleted. */
-      drilled: Effect.fn("BackupRepo.drilled")(function* (
-        id: string,
-        drill: BackupDrill,
-        server: ChangedServer | undefined
-      ): Writing<BackupRecord | undefined> {
-        return yield* changed(
-          sql`UPDATE backups SET drill = ${yield* encodeDrill(drill)} WHERE id = ${id} RETURNING *`,
-          server
-        )
-      }),
+      drilled: (id: string, drill: BackupDrill, server: ChangedServer | undefined) =>
+        Effect.flatMap(encodeDrill(drill), (text) =>
+          changed(sql`UPDATE backups SET drill = ${text} WHERE id = ${id} RETURNING *`, server)
+        ),
       patch: Effect.fn("BackupRepo.patch")(function* (
         id: string,
         {
@@ -160,7 +148,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
           ...(pinned === undefined ? {} : { pinned: pinned ? 1 : 0 }),
           ...(labels === undefined ? {} : { labels: yield* encodeLabels(labels) })
         }
-        if (Object.keys(set).length === 0) return yield* readOne(sql`SELECT * FROM backups WHERE id = ${id}`)
+        if (Object.keys(set).length === 0) return yield* find(id)
         return yield* changed(sql`UPDATE backups SET ${sql.update(set)} WHERE id = ${id} RETURNING *`, server)
       }),
       /** Notes that an ended backup is to be removed; nothing if it has not ended. */
@@ -170,12 +158,10 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
             WHERE id = ${id} AND state IN ('done', 'failed', 'deleting') RETURNING *`,
           server
         ),
-      remove: Effect.fn("BackupRepo.remove")(function* (id: string): Writing {
-        yield* sql`DELETE FROM backups WHERE id = ${id} AND state = 'deleting'`
-      }),
+      remove: (id: string) => write(sql`DELETE FROM backups WHERE id = ${id} AND state = 'deleting'`),
       /** Backups that are to be removed at a time (RFC 3339): deleted ones, and expired ones that are not pinned. */
       due: (now: string, limit: number) =>
-        readAll(sql`SELECT * FROM backups WHERE state = 'deleting'
+        backups.read(sql`SELECT * FROM backups WHERE state = 'deleting'
           OR (expires_at <= ${now} AND pinned = 0 AND state IN ('done', 'failed'))
           ORDER BY created_at, id LIMIT ${limit}`)
     }
@@ -194,28 +180,16 @@ export const BackupTargetRecord = Schema.Struct({
 })
 export type BackupTargetRecord = typeof BackupTargetRecord.Type
 
-const encodeTarget = writeRow(BackupTargetRecord)
-const readTargets = readRows(BackupTargetRecord)
-const readTarget = firstRow(BackupTargetRecord)
+const targets = tableOf("backup_targets", BackupTargetRecord)
 
 /** Targets of backups (spec 12.6). */
 export class BackupTargetRepo extends Context.Service<BackupTargetRepo>()("muster/store/BackupTargetRepo", {
-  make: Effect.gen(function* () {
-    const sql = yield* SqlClient.SqlClient
-    return {
-      all: readTargets(sql`SELECT * FROM backup_targets ORDER BY id`),
-      find: (id: string) => readTarget(sql`SELECT * FROM backup_targets WHERE id = ${id}`),
-      /** Adds or replaces a target. */
-      put: Effect.fn("BackupTargetRepo.put")(function* (record: BackupTargetRecord): Writing {
-        yield* upsertRows(sql, "backup_targets", "id", [yield* encodeTarget(record)])
-      }),
-      remove: Effect.fn("BackupTargetRepo.remove")(function* (id: string): Writing {
-        yield* sql`DELETE FROM backup_targets WHERE id = ${id}`
-      }),
-      /** Number of backups in a target. */
-      backupsIn: (id: string) => countOf(sql`SELECT COUNT(*) AS count FROM backups WHERE target = ${id}`)
-    }
-  })
+  make: Effect.map(SqlClient.SqlClient, (sql) => ({
+    ...targets.on(sql),
+    all: targets.read(sql`SELECT * FROM backup_targets ORDER BY id`),
+    /** Number of backups in a target. */
+    backupsIn: (id: string) => countOf(sql`SELECT COUNT(*) AS count FROM backups WHERE target = ${id}`)
+  }))
 }) {
   static readonly layer = Layer.effect(BackupTargetRepo, BackupTargetRepo.make)
 }

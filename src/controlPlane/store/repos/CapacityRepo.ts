@@ -2,11 +2,7 @@ import { isDeepStrictEqual } from "node:util"
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { NodeId, ServerId } from "../../../contract/domain/Id.ts"
-import {
-  committedCpuMillipercent,
-  committedMemoryBytes,
-  diskLimitBytes
-} from "../../../contract/domain/Limits.ts"
+import { committedOf } from "../../../contract/domain/Limits.ts"
 import { Capacity, RuntimeKind } from "../../../contract/domain/Node.ts"
 import { type ReservedFields, reservedLimits } from "../../../contract/domain/Server.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
@@ -57,17 +53,12 @@ export interface Holder extends ReservedFields {
   readonly blueprint_id: string
 }
 
-export const reservationRow = (holder: Holder) => {
-  const limits = reservedLimits(holder)
-  return {
-    server_id: holder.id,
-    node_id: holder.node_id,
-    blueprint_id: holder.blueprint_id,
-    memory_bytes: committedMemoryBytes(limits),
-    disk_bytes: diskLimitBytes(limits),
-    cpu_millipercent: committedCpuMillipercent(limits)
-  }
-}
+export const reservationRow = (holder: Holder) => ({
+  server_id: holder.id,
+  node_id: holder.node_id,
+  blueprint_id: holder.blueprint_id,
+  ...committedOf(reservedLimits(holder))
+})
 
 type ReservationRow = ReturnType<typeof reservationRow>
 

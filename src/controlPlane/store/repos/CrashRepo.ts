@@ -1,5 +1,5 @@
 import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { type CrashRecord, CrashSummary } from "../../../contract/domain/CrashRecord.ts"
 import { ServerId } from "../../../contract/domain/Id.ts"
 import type { RestrictedServer } from "../../../contract/domain/Key.ts"
@@ -89,9 +89,7 @@ export class CrashRepo extends Context.Service<CrashRepo>()("muster/store/CrashR
           )
       )
 
-    const find = Effect.fn("CrashRepo.find")(function* (
-      query: CrashQuery
-    ): Effect.fn.Return<ReadonlyArray<CrashRecord> | undefined, SqlError.SqlError> {
+    const find = Effect.fn("CrashRepo.find")(function* (query: CrashQuery) {
       const { after, limit, mayRead, server, since, ...equal } = query
       const where = allOf(sql, [
         ...equalTo(sql, equal),

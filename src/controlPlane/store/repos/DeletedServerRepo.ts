@@ -4,7 +4,7 @@ import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { Labels } from "../../../contract/domain/Labels.ts"
 import { diskLimitBytes } from "../../../contract/domain/Limits.ts"
 import { reservedLimits, ServerRecord } from "../../../contract/domain/Server.ts"
-import { firstRow, IntColumn, JsonColumn, newestFirst, readRows, upsertRows, writeRow } from "../sql/rows.ts"
+import { IntColumn, JsonColumn, newestFirst, readRows, tableOf, upsertRows, writeRow } from "../sql/rows.ts"
 import { changes, type Writing, write } from "../sql/Transaction.ts"
 import { encodeLabels } from "./serverRows.ts"
 
@@ -75,10 +75,8 @@ export const KeptServer = Schema.Struct({
 })
 export type KeptServer = typeof KeptServer.Type
 
-const encode = writeRow(KeptServer)
 const encodeRecord = writeRow(JsonColumn(ServerRecord))
-const readAll = readRows(KeptServer)
-const readOne = firstRow(KeptServer)
+const keptServers = tableOf("kept_servers", KeptServer)
 const readUse = readRows(Schema.Struct({ node_id: NodeId, disk_bytes: IntColumn }))
 const readIds = readRows(Schema.Struct({ id: ServerId }))
 
@@ -88,30 +86,21 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
     const sql = yield* SqlClient.SqlClient
     const keep = yield* KeepDeleted
 
-    const find = (id: string) => readOne(sql`SELECT * FROM kept_servers WHERE id = ${id}`)
+    const { find, put } = keptServers.on(sql)
 
     return {
       find,
       /** Keeps the record of a server that is deleted now. @param now milliseconds since the epoch */
-      add: Effect.fnUntraced(function* (record: ServerRecord, now: number): Writing {
+      add: (record: ServerRecord, now: number) => {
         const { created_by = null, id, node_id } = record
         const disk_bytes = diskLimitBytes(reservedLimits(record))
-        const row = yield* encode({
-          id,
-          node_id,
-          created_by,
-          record,
-          disk_bytes,
-          deleted_at: now,
-          purge_at: now + keep
-        })
-        yield* upsertRows(sql, "kept_servers", "id", [row])
-      }),
+        return put({ id, node_id, created_by, record, disk_bytes, deleted_at: now, purge_at: now + keep })
+      },
       /** Returns some, newest deletion first, after the one with an id; nothing if there is none with it. */
-      page: newestFirst(sql, "kept_servers", readAll, "deleted_at"),
+      page: newestFirst(sql, "kept_servers", keptServers.read, "deleted_at"),
       /** Returns the servers that are to be purged by a time, in ms since the epoch. */
       due: (now: number, limit: number) =>
-        readAll(
+        keptServers.read(
           sql`SELECT * FROM kept_servers WHERE purge_at <= ${now} ORDER BY purge_at, id LIMIT ${limit}`
         ),
       /** The disk that the kept servers of each node may use. */
@@ -120,7 +109,7 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
       ),
       /** Returns the oldest deletions that exceed a number of kept servers of one creator on one node. */
       surplus: (most: number, limit: number) =>
-        readAll(sql`SELECT * FROM (
+        keptServers.read(sql`SELECT * FROM (
             SELECT kept_servers.*, ROW_NUMBER() OVER (
               PARTITION BY node_id, created_by ORDER BY deleted_at DESC, id DESC) AS place
             FROM kept_servers) AS placed
@@ -128,7 +117,7 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
       /** Returns the oldest deletion of a node with a disk limit: of some creators, or else of any. */
       oldestOn: (node_id: NodeId, creators: ReadonlyArray<string>) => {
         const isFirst = creators.length === 0 ? sql`1 = 0` : sql.in("created_by", creators)
-        return readOne(sql`SELECT * FROM kept_servers WHERE node_id = ${node_id} AND disk_bytes > 0
+        return keptServers.first(sql`SELECT * FROM kept_servers WHERE node_id = ${node_id} AND disk_bytes > 0
           ORDER BY CASE WHEN ${isFirst} THEN 0 ELSE 1 END, deleted_at, id LIMIT 1`)
       },
       idsOn: (node_id: NodeId) =>
@@ -141,14 +130,16 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
         record: ServerRecord
       ): Writing<boolean> {
         // Locks the row.
-        const now = yield* readOne(sql`UPDATE kept_servers SET id = id WHERE id = ${id} RETURNING *`)
+        const now = yield* keptServers.first(
+          sql`UPDATE kept_servers SET id = id WHERE id = ${id} RETURNING *`
+        )
         if (now?.record.last_sequence !== before.last_sequence) return false
         return yield* changes(
           sql`UPDATE kept_servers SET record = ${yield* encodeRecord(record)} WHERE id = ${id} RETURNING id`
         )
       }),
       /** Removes a server and returns it, unless it is not kept any more. */
-      take: (id: ServerId) => readOne(sql`DELETE FROM kept_servers WHERE id = ${id} RETURNING *`),
+      take: (id: ServerId) => keptServers.first(sql`DELETE FROM kept_servers WHERE id = ${id} RETURNING *`),
       /** Returns false if the server is not kept any more. */
       remove: (id: ServerId) => changes(sql`DELETE FROM kept_servers WHERE id = ${id} RETURNING id`)
     }

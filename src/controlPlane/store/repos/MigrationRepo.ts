@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { Drain, Migration, Origin } from "../../../contract/domain/Drain.ts"
 import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
-import { BooleanColumn, byIds, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
+import { BooleanColumn, byIds, JsonColumn, readRows, tableOf } from "../sql/rows.ts"
 import { type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteReservations, insertReservations, reservationRow } from "./CapacityRepo.ts"
 import { encodeServer, type InsertOutcome, inSavepoint, insertPorts, portsOf } from "./serverRows.ts"
@@ -12,23 +12,21 @@ import { encodeServer, type InsertOutcome, inSavepoint, insertPorts, portsOf } f
 export const PendingDeletion = Schema.Struct({ server_id: ServerId, node_id: NodeId })
 export type PendingDeletion = typeof PendingDeletion.Type
 
-const MigrationRow = Schema.Struct({
-  ...Migration.fields,
-  was_up: Schema.NullOr(BooleanColumn),
-  origin: Schema.NullOr(JsonColumn(Origin)),
-  notified_at: Schema.NullOr(Schema.String)
-})
-const DrainRow = Schema.Struct({ ...Drain.fields, notified: BooleanColumn })
-const encode = writeRow(MigrationRow)
-const encodeDrain = writeRow(DrainRow)
-const readRow = readRows(MigrationRow)
-const readMigrations = (query: Parameters<typeof readRow>[0]) =>
-  Effect.map(readRow(query), (rows) =>
+const migrations = tableOf(
+  "migrations",
+  Schema.Struct({
+    ...Migration.fields,
+    was_up: Schema.NullOr(BooleanColumn),
+    origin: Schema.NullOr(JsonColumn(Origin)),
+    notified_at: Schema.NullOr(Schema.String)
+  }),
+  "server_id"
+)
+const drains = tableOf("drains", Schema.Struct({ ...Drain.fields, notified: BooleanColumn }), "node_id")
+const readMigrations = (query: Parameters<typeof migrations.read>[0]) =>
+  Effect.map(migrations.read(query), (rows) =>
     rows.map(({ notified_at, ...row }): Migration => (notified_at === null ? row : { ...row, notified_at }))
   )
-const readMigration = (query: Parameters<typeof readRow>[0]) =>
-  Effect.map(readMigrations(query), ([migration]) => migration)
-const readDrains = readRows(DrainRow)
 const readDeletions = readRows(PendingDeletion)
 const readStandings = readRows(
   Schema.Struct({
@@ -54,10 +52,8 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
     const sql = yield* SqlClient.SqlClient
     const select = sql`SELECT * FROM migrations`
 
-    const save = Effect.fn("MigrationRepo.save")(function* (migration: Migration): Writing {
-      const row = yield* encode({ ...migration, notified_at: migration.notified_at ?? null })
-      yield* upsertRows(sql, "migrations", "server_id", [row])
-    })
+    const { put, remove } = migrations.on(sql)
+    const { put: beginDrain, remove: endDrain } = drains.on(sql)
 
     const putBack = Effect.fn("MigrationRepo.putBack")(function* (to: ServerRecord): Writing {
       const { allocations, last_sequence, node_id } = yield* encodeServer(to)
@@ -79,7 +75,7 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
     const standings = Effect.fn("MigrationRepo.standings")(function* (
       node_id: NodeId,
       ids: ReadonlyArray<ServerId>
-    ): Effect.fn.Return<ReadonlyMap<ServerId, Standing>, SqlError.SqlError> {
+    ) {
       // One statement: between two the server could change its node.
       const found = yield* byIds(ids, (some) =>
         readStandings(sql`SELECT id, node_id, CASE WHEN node_id = ${node_id} OR EXISTS (SELECT 1 FROM migrations
@@ -101,9 +97,10 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
     })
 
     return {
-      save,
-      remove: (server_id: ServerId) => write(sql`DELETE FROM migrations WHERE server_id = ${server_id}`),
-      find: (server_id: ServerId) => readMigration(sql`${select} WHERE server_id = ${server_id}`),
+      save: (migration: Migration) => put({ ...migration, notified_at: migration.notified_at ?? null }),
+      remove,
+      find: (server_id: ServerId) =>
+        Effect.map(readMigrations(sql`${select} WHERE server_id = ${server_id}`), ([migration]) => migration),
       findAll: (ids: ReadonlyArray<ServerId>) =>
         Effect.map(
           byIds(ids, (some) => readMigrations(sql`${select} WHERE ${sql.in("server_id", some)}`)),
@@ -123,12 +120,10 @@ export class MigrationRepo extends Context.Service<MigrationRepo>()("muster/stor
           )
         ),
       /** Begins the drain of a node, or begins it again. */
-      beginDrain: Effect.fnUntraced(function* (drain: Drain): Writing {
-        yield* upsertRows(sql, "drains", "node_id", [yield* encodeDrain(drain)])
-      }),
+      beginDrain,
+      endDrain,
       setNotified: (node_id: NodeId) => write(sql`UPDATE drains SET notified = 1 WHERE node_id = ${node_id}`),
-      endDrain: (node_id: NodeId) => write(sql`DELETE FROM drains WHERE node_id = ${node_id}`),
-      drains: readDrains(sql`SELECT * FROM drains ORDER BY node_id`),
+      drains: drains.read(sql`SELECT * FROM drains ORDER BY node_id`),
       addDeletion: (deletion: PendingDeletion) =>
         write(sql`INSERT INTO pending_deletions ${sql.insert(deletion)} ON CONFLICT DO NOTHING`),
       removeDeletion: ({ node_id, server_id }: PendingDeletion) =>

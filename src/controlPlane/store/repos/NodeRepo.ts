@@ -76,7 +76,6 @@ const readHeartbeats = readRows(NodeHeartbeat)
 export class NodeRepo extends Context.Service<NodeRepo>()("muster/store/NodeRepo", {
   make: Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
-    const select = sql.literal(`SELECT ${Object.keys(NodeRecord.fields).join(", ")} FROM nodes`)
 
     /** Inserts or replaces all but the drain. At an unchanged address, a node keeps its reachability. */
     const save = Effect.fn("NodeRepo.save")(function* (record: NodeRecord): Writing {
@@ -161,10 +160,10 @@ export class NodeRepo extends Context.Service<NodeRepo>()("muster/store/NodeRepo
       ),
       remove,
       find: (ids: ReadonlyArray<NodeId>) =>
-        byIds(ids, (some) => readAll(sql`${select} WHERE ${sql.in("id", some)}`)),
-      all: readAll(sql`${select} ORDER BY id`),
+        byIds(ids, (some) => readAll(sql`SELECT * FROM nodes WHERE ${sql.in("id", some)}`)),
+      all: readAll(sql`SELECT * FROM nodes ORDER BY id`),
       recordHeartbeats,
-      heartbeats: readHeartbeats(sql`SELECT node_id, boot_id, beats, heard_at, usage FROM node_heartbeats`)
+      heartbeats: readHeartbeats(sql`SELECT * FROM node_heartbeats`)
     }
   })
 }) {

@@ -18,7 +18,7 @@ import {
   JsonColumn,
   newestFirst,
   type RowPage,
-  readRows,
+  tableOf,
   writeRow
 } from "../sql/rows.ts"
 import { append, changes, type Writing } from "../sql/Transaction.ts"
@@ -30,15 +30,15 @@ const MOST_ENDED = 10_000
 const PRUNED = 1_000
 
 const { progress, request } = OperationRecord.fields
-const OperationRow = Schema.Struct({
-  ...OperationRecord.fields,
-  request: Schema.NullOr(JsonColumn(request.members[0])),
-  progress: Schema.NullOr(JsonColumn(progress.members[0]))
-})
-const encode = writeRow(OperationRow)
+const operations = tableOf(
+  "operations",
+  Schema.Struct({
+    ...OperationRecord.fields,
+    request: Schema.NullOr(JsonColumn(request.members[0])),
+    progress: Schema.NullOr(JsonColumn(progress.members[0]))
+  })
+)
 const encodeProgress = writeRow(JsonColumn(progress.members[0]))
-const readAll = readRows(OperationRow)
-const readOne = firstRow(OperationRow)
 const readCounts = firstRow(
   Schema.Struct({ total: IntColumn, own: IntColumn, of_key: IntColumn, by_key: IntColumn })
 )
@@ -68,7 +68,8 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
   make: Effect.gen(function* () {
     const sql = yield* SqlClient.SqlClient
     const unfinished = sql`finished_at IS NULL`
-    const page = newestFirst(sql, "operations", readAll)
+    const page = newestFirst(sql, "operations", operations.read)
+    const { find, insert } = operations.on(sql)
 
     /** Adds the journal entry about a changed row. The transaction adds the facts of the server that `facts` finds. */
     const announce = (record: OperationRecord, server: ChangedServer | undefined) => {
@@ -79,16 +80,14 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
 
     /** Updates a row and announces it; returns it, unless no row has changed. */
     const changed = (update: Statement.Statement<unknown>, server: ChangedServer | undefined) =>
-      Effect.tap(readOne(update), (record) => (record === undefined ? Effect.void : announce(record, server)))
+      Effect.tap(operations.first(update), (record) =>
+        record === undefined ? Effect.void : announce(record, server)
+      )
 
     return {
-      insert: Effect.fn("OperationRepo.insert")(function* (
-        record: OperationRecord,
-        server: ChangedServer | undefined
-      ): Writing {
-        yield* sql`INSERT INTO operations ${sql.insert(yield* encode(record))}`
-        yield* announce(record, server)
-      }),
+      insert: (record: OperationRecord, server: ChangedServer | undefined) =>
+        Effect.andThen(insert(record), announce(record, server)),
+      find,
       /** The numbers of unfinished operations: of all servers, of one, and of one by one key. */
       counts: (server_id: ServerId, created_by: string | null) =>
         Effect.map(
@@ -102,16 +101,15 @@ export class OperationRepo extends Context.Service<OperationRepo>()("muster/stor
         ),
       /** The unfinished operation that has a server for itself, if there is one. */
       exclusiveOf: (server_id: ServerId) =>
-        readOne(sql`SELECT * FROM operations WHERE server_id = ${server_id} AND ${unfinished}
+        operations.first(sql`SELECT * FROM operations WHERE server_id = ${server_id} AND ${unfinished}
           AND ${sql.in("kind", OperationKind.literals.filter(isExclusive))} LIMIT 1`),
-      find: (id: string) => readOne(sql`SELECT * FROM operations WHERE id = ${id}`),
       /** Returns operations, newest first, unless no operation has the id `after`. */
       list: ({ after, kinds, limit, ...equal }: OperationPage) =>
         page({ limit, after }, [
           ...equalTo(sql, equal),
           kinds !== undefined && (kinds.length === 0 ? sql`1 = 0` : sql.in("kind", kinds))
         ]),
-      unfinished: readAll(sql`SELECT * FROM operations WHERE ${unfinished} ORDER BY created_at, id`),
+      unfinished: operations.read(sql`SELECT * FROM operations WHERE ${unfinished} ORDER BY created_at, id`),
       /** Begins a queued operation; nothing if it is not queued. */
       run: (id: string, server: ChangedServer | undefined) =>
         changed(

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { type Quota, QuotaLimits, QuotaName, type QuotaUse } from "../../../contract/domain/Key.ts"
-import { firstRow, hasRows, IntColumn, JsonColumn, readRows, upsertRows, writeRow } from "../sql/rows.ts"
-import { keysChanged, type Writing } from "../sql/Transaction.ts"
+import { hasRows, IntColumn, JsonColumn, readRows, tableOf } from "../sql/rows.ts"
+import { keysChanged } from "../sql/Transaction.ts"
 
 export const QuotaRecord = Schema.Struct({
   name: QuotaName,
@@ -31,9 +31,7 @@ const UsageRow = Schema.Struct({
   cpu_millipercent: IntColumn
 })
 const readUsages = readRows(UsageRow)
-const readAll = readRows(QuotaRecord)
-const readOne = firstRow(QuotaRecord)
-const encode = writeRow(QuotaRecord)
+const quotas = tableOf("quotas", QuotaRecord, "name")
 
 /** Quotas that keys share, and the use of all quotas. Every change has a journal entry (`key:changed`). */
 export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaRepo", {
@@ -55,19 +53,13 @@ export class QuotaRepo extends Context.Service<QuotaRepo>()("muster/store/QuotaR
         (rows) => new Map<string, Usage>(rows.map(({ owner, ...usage }) => [owner, usage]))
       )
 
-    const find = (name: string) => readOne(sql`SELECT * FROM quotas WHERE name = ${name}`)
+    const { find, put, remove } = quotas.on(sql)
 
     return {
-      all: readAll(sql`SELECT * FROM quotas ORDER BY name`),
+      all: quotas.read(sql`SELECT * FROM quotas ORDER BY name`),
       find,
-      put: Effect.fnUntraced(function* (record: QuotaRecord): Writing {
-        yield* upsertRows(sql, "quotas", "name", [yield* encode(record)])
-        yield* keysChanged(sql)
-      }),
-      remove: Effect.fnUntraced(function* (name: string): Writing {
-        yield* sql`DELETE FROM quotas WHERE name = ${name}`
-        yield* keysChanged(sql)
-      }),
+      put: (record: QuotaRecord) => Effect.andThen(put(record), keysChanged(sql)),
+      remove: (name: string) => Effect.andThen(remove(name), keysChanged(sql)),
       /** The use of each quota that keys share, by name, unless it is unused. */
       usages: usagesOf("quota"),
       /** Returns a quota with its present limits, and its use; a deleted one allows nothing. */

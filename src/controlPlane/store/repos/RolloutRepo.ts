@@ -26,6 +26,7 @@ import {
   type RowPage,
   readRows,
   readServerIds,
+  tableOf,
   writeRow
 } from "../sql/rows.ts"
 import { allOf, changes, type Write, type Writing, write } from "../sql/Transaction.ts"
@@ -34,12 +35,15 @@ const KEPT = 100
 /** Failed servers that a response names. */
 const FAILURES = 100
 
-const RolloutRow = Schema.Struct({
-  ...RolloutRecord.fields,
-  settings: JsonColumn(RolloutSettings),
-  origin: JsonColumn(RolloutOrigin),
-  rolling_back: BooleanColumn
-})
+const rollouts = tableOf(
+  "rollouts",
+  Schema.Struct({
+    ...RolloutRecord.fields,
+    settings: JsonColumn(RolloutSettings),
+    origin: JsonColumn(RolloutOrigin),
+    rolling_back: BooleanColumn
+  })
+)
 const ServerRow = Schema.Struct({
   ...RolloutServer.fields,
   was_up: Schema.NullOr(BooleanColumn),
@@ -47,11 +51,8 @@ const ServerRow = Schema.Struct({
   notified_at: Schema.NullOr(IntColumn),
   restarted_at: Schema.NullOr(IntColumn)
 })
-const encodeRollout = writeRow(RolloutRow)
 const encodeServer = writeRow(ServerRow)
 const encodeDefinition = writeRow(JsonColumn(ServerDefinition))
-const readRollouts = readRows(RolloutRow)
-const readRollout = firstRow(RolloutRow)
 const readServer = firstRow(ServerRow)
 const readBusy = readRows(
   Schema.Struct({ server_id: ServerId, rollout_id: Schema.String, created_by: Schema.NullOr(Schema.String) })
@@ -76,11 +77,12 @@ export interface RolloutPart {
 
 /** The rollouts, and the definitions of their revisions. */
 const rolloutTable = (sql: SqlClient.SqlClient) => {
-  const pages = newestFirst(sql, "rollouts", readRollouts)
+  const pages = newestFirst(sql, "rollouts", rollouts.read)
+  const { find, insert } = rollouts.on(sql)
   const over = sql`state IN ('done', 'failed', 'rolled_back', 'aborted')`
 
   const prune = Effect.gen(function* () {
-    const rows = yield* readRollouts(
+    const rows = yield* rollouts.read(
       sql`SELECT * FROM rollouts WHERE ${over} ORDER BY created_at DESC, id DESC LIMIT 50 OFFSET ${KEPT}`
     )
     const ids = rows.map(({ id }) => id)
@@ -89,8 +91,19 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
     yield* sql`DELETE FROM rollouts WHERE ${sql.in("id", ids)}`
   })
 
+  const insertSlowly = Effect.fnUntraced(function* <A>(
+    table: string,
+    items: ReadonlyArray<A>,
+    rowOf: (item: A) => Effect.Effect<Readonly<Record<string, unknown>>>
+  ): Writing {
+    for (const some of Arr.chunksOf(items, CHUNK)) {
+      yield* insertRows(sql, table, yield* Effect.forEach(some, rowOf))
+      yield* pause
+    }
+  })
+
   const save = Effect.fn("RolloutRepo.save")(function* (rollout: RolloutRecord): Writing {
-    const { id, origin: _, ...values } = yield* encodeRollout(rollout)
+    const { id, origin: _, ...values } = yield* rollouts.encode(rollout)
     yield* sql`UPDATE rollouts SET ${sql.update(values)} WHERE id = ${id}`
   })
 
@@ -101,20 +114,12 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
       rollout_id,
       servers
     }: RolloutPart): Writing {
-      for (const some of Arr.chunksOf(definitions, CHUNK)) {
-        const rows = yield* Effect.forEach(some, ([revision, definition]) =>
-          Effect.map(encodeDefinition(definition), (text) => ({ rollout_id, revision, definition: text }))
-        )
-        yield* insertRows(sql, "rollout_definitions", rows)
-        yield* pause
-      }
-      for (const some of Arr.chunksOf(servers, CHUNK)) {
-        const rows = yield* Effect.forEach(some, (server) =>
-          Effect.map(encodeServer(server), (row) => ({ ...row, active: 0 }))
-        )
-        yield* insertRows(sql, "rollout_servers", rows)
-        yield* pause
-      }
+      yield* insertSlowly("rollout_definitions", definitions, ([revision, definition]) =>
+        Effect.map(encodeDefinition(definition), (text) => ({ rollout_id, revision, definition: text }))
+      )
+      yield* insertSlowly("rollout_servers", servers, (server) =>
+        Effect.map(encodeServer(server), (row) => ({ ...row, active: 0 }))
+      )
     }),
     /** Inserts a rollout without {@link busy} servers; false if some of its `rows` parts were removed. */
     insert: Effect.fn("RolloutRepo.insert")(function* (
@@ -132,7 +137,7 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
         yield* sql`UPDATE rollout_servers SET active = 1
           WHERE rollout_id = ${id} AND phase = 'queued' AND position >= ${from} AND position < ${from + CHUNK}`
       }
-      yield* sql`INSERT INTO rollouts ${sql.insert(yield* encodeRollout(rollout))}`
+      yield* insert(rollout)
       yield* prune
       return true
     }),
@@ -143,10 +148,10 @@ const rolloutTable = (sql: SqlClient.SqlClient) => {
       yield* sql`DELETE FROM rollout_servers WHERE ${parts}`
       yield* sql`DELETE FROM rollout_definitions WHERE ${parts}`
     }),
-    find: (id: string) => readRollout(sql`SELECT * FROM rollouts WHERE id = ${id}`),
+    find,
     /** Returns rollouts, newest first, unless no rollout has the id `after`. `created_by` selects the rollouts of a key. */
     list: ({ created_by, ...page }: RolloutPage) => pages(page, [], allOf(sql, equalTo(sql, { created_by }))),
-    unfinished: readRollouts(sql`SELECT * FROM rollouts WHERE NOT (${over}) ORDER BY created_at, id`),
+    unfinished: rollouts.read(sql`SELECT * FROM rollouts WHERE NOT (${over}) ORDER BY created_at, id`),
     save,
     /** The definition of a revision that servers of a rollout get or get back. */
     definition: (rollout_id: string, revision: string) =>

@@ -20,61 +20,63 @@ import {
   newestFirst,
   type RowPage,
   readRows,
+  tableOf,
   writeRow
 } from "../sql/rows.ts"
-import { allOf, append, changes, type Writing } from "../sql/Transaction.ts"
+import { allOf, append, changes, type Read, type Writing } from "../sql/Transaction.ts"
 
-const ScheduleRow = Schema.Struct({
-  ...ScheduleRecord.fields,
-  settings: JsonColumn(ScheduleSettings),
-  enabled: BooleanColumn
-})
-const RunRow = Schema.Struct({
-  ...ScheduleRunRecord.fields,
-  settings: Schema.NullOr(JsonColumn(ScheduleSettings))
-})
+const schedules = tableOf(
+  "schedules",
+  Schema.Struct({
+    ...ScheduleRecord.fields,
+    settings: JsonColumn(ScheduleSettings),
+    enabled: BooleanColumn
+  })
+)
+const runs = tableOf(
+  "schedule_runs",
+  Schema.Struct({ ...ScheduleRunRecord.fields, settings: Schema.NullOr(JsonColumn(ScheduleSettings)) })
+)
 const ServerRow = Schema.Struct({
   ...RunServerRecord.fields,
   begun_at: Schema.NullOr(IntColumn),
   stopped: BooleanColumn
 })
-const encodeSchedule = writeRow(ScheduleRow)
-const encodeRun = writeRow(RunRow)
 const encodeServer = writeRow(ServerRow)
-const readSchedules = readRows(ScheduleRow)
-const readSchedule = firstRow(ScheduleRow)
-const readRuns = readRows(RunRow)
-const readRun = firstRow(RunRow)
 const readServers = readRows(ServerRow)
 
 /** Announces a change of a schedule or a run. */
 const announce = (schedule_id: string, run_id: string | null = null) =>
   append({ topic: "schedule:changed", schedule_id, run_id })
 
+/** Announces a change of a run if it has changed a row; returns whether it has. */
+const announced = (update: Read<ReadonlyArray<unknown>>, { id, schedule_id }: ScheduleRunRecord) =>
+  Effect.tap(changes(update), (changed) => (changed ? announce(schedule_id, id) : Effect.void))
+
 const scheduleTable = (sql: SqlClient.SqlClient) => ({
   /** Adds a schedule, unless its id exists: each leader derives the same id for a schedule of a blueprint. */
   insert: Effect.fn("ScheduleRepo.insert")(function* (record: ScheduleRecord): Writing {
-    yield* sql`INSERT INTO schedules ${sql.insert(yield* encodeSchedule(record))} ON CONFLICT (id) DO NOTHING`
+    yield* sql`INSERT INTO schedules ${sql.insert(yield* schedules.encode(record))} ON CONFLICT (id) DO NOTHING`
     yield* announce(record.id)
   }),
   save: Effect.fn("ScheduleRepo.save")(function* (record: ScheduleRecord): Writing {
-    const { id, ...values } = yield* encodeSchedule(record)
+    const { id, ...values } = yield* schedules.encode(record)
     yield* sql`UPDATE schedules SET ${sql.update(values)} WHERE id = ${id}`
     yield* announce(id)
   }),
   /** Removes a schedule and its runs. */
-  remove: (id: string) => Effect.andThen(sql`DELETE FROM schedules WHERE id = ${id}`, announce(id)),
-  find: (id: string) => readSchedule(sql`SELECT * FROM schedules WHERE id = ${id}`),
+  remove: (id: string) => Effect.andThen(schedules.on(sql).remove(id), announce(id)),
+  find: schedules.on(sql).find,
   /** Returns schedules, newest first, unless none has the id `after`. `created_by` selects those of a key. */
   list: ({ created_by, ...page }: RowPage & { readonly created_by?: string | undefined }) =>
-    newestFirst(sql, "schedules", readSchedules)(page, equalTo(sql, { created_by })),
-  all: readSchedules(sql`SELECT * FROM schedules`),
+    newestFirst(sql, "schedules", schedules.read)(page, equalTo(sql, { created_by })),
+  all: schedules.read(sql`SELECT * FROM schedules`),
   /** The number of all schedules, or of those of one server. */
   count: (server_id?: ServerId) =>
     countOf(sql`SELECT COUNT(*) AS count FROM schedules WHERE ${allOf(sql, equalTo(sql, { server_id }))}`),
   /** Enabled schedules whose next time has come, oldest first. */
   due: (now: string, limit: number) =>
-    readSchedules(sql`SELECT * FROM schedules WHERE next_at <= ${now} ORDER BY next_at, id LIMIT ${limit}`),
+    schedules.read(sql`SELECT * FROM schedules WHERE next_at <= ${now} ORDER BY next_at, id LIMIT ${limit}`),
   /** The next time of all schedules. */
   nextAt: Effect.map(
     firstRow(Schema.Struct({ next_at: Schema.NullOr(Schema.String) }))(
@@ -94,57 +96,50 @@ const runTable = (sql: SqlClient.SqlClient) => ({
     const { id, schedule_id } = run
     const same = sql`SELECT id FROM schedule_runs WHERE schedule_id = ${schedule_id} AND due_at = ${run.due_at}`
     if ((yield* same).length > 0) return false
-    yield* sql`INSERT INTO schedule_runs ${sql.insert(yield* encodeRun(run))}`
+    yield* runs.on(sql).insert(run)
     yield* sql`DELETE FROM schedule_runs WHERE id IN (
       SELECT id FROM schedule_runs WHERE schedule_id = ${schedule_id} AND finished_at IS NOT NULL
       ORDER BY due_at DESC LIMIT 1000 OFFSET ${KEPT_RUNS - (run.finished_at === null ? 1 : 0)})`
     yield* announce(schedule_id, id)
     return true
   }),
-  findRun: (id: string) => readRun(sql`SELECT * FROM schedule_runs WHERE id = ${id}`),
+  findRun: runs.on(sql).find,
   /** Returns runs of a schedule, newest first, unless no run has the id `after`. */
   runs: (schedule_id: string, page: RowPage) =>
-    newestFirst(sql, "schedule_runs", readRuns, "due_at")(page, [], sql`schedule_id = ${schedule_id}`),
+    newestFirst(sql, "schedule_runs", runs.read, "due_at")(page, [], sql`schedule_id = ${schedule_id}`),
   /** Unfinished runs of all schedules, or of one, oldest first. */
   unfinished: (schedule_id?: string) =>
-    readRuns(
+    runs.read(
       sql`SELECT * FROM schedule_runs WHERE finished_at IS NULL
         AND ${allOf(sql, equalTo(sql, { schedule_id }))} ORDER BY due_at, id`
     ),
   /** Begins a run with its servers; false if it has begun already. */
   begin: Effect.fn("ScheduleRepo.begin")(function* (
-    { id, schedule_id }: ScheduleRunRecord,
+    run: ScheduleRunRecord,
     started_at: string,
     servers: ReadonlyArray<RunServerRecord>
   ): Writing<boolean> {
-    const begun = yield* changes(sql`UPDATE schedule_runs SET started_at = ${started_at}
-      WHERE id = ${id} AND started_at IS NULL AND finished_at IS NULL RETURNING id`)
-    if (!begun) return false
+    const begin = sql`UPDATE schedule_runs SET started_at = ${started_at}
+      WHERE id = ${run.id} AND started_at IS NULL AND finished_at IS NULL RETURNING id`
+    if (!(yield* announced(begin, run))) return false
     for (const some of Arr.chunksOf(servers, CHUNK))
       yield* insertRows(sql, "schedule_run_servers", yield* Effect.forEach(some, encodeServer))
-    yield* announce(schedule_id, id)
     return true
   }),
   /** Ends an unfinished run; returns whether it had not ended. */
-  end: Effect.fn("ScheduleRepo.end")(function* (
-    { id, schedule_id }: ScheduleRunRecord,
-    end: Pick<ScheduleRunRecord, "state" | "reason" | "finished_at">
-  ): Writing<boolean> {
-    const ended = yield* changes(sql`UPDATE schedule_runs SET ${sql.update({ ...end, settings: null })}
-      WHERE id = ${id} AND finished_at IS NULL RETURNING id`)
-    if (ended) yield* announce(schedule_id, id)
-    return ended
-  }),
+  end: (run: ScheduleRunRecord, end: Pick<ScheduleRunRecord, "state" | "reason" | "finished_at">) =>
+    announced(
+      sql`UPDATE schedule_runs SET ${sql.update({ ...end, settings: null })}
+        WHERE id = ${run.id} AND finished_at IS NULL RETURNING id`,
+      run
+    ),
   /** Asks the leader to cancel an unfinished run; false if it has ended. */
-  askToCancel: Effect.fn("ScheduleRepo.askToCancel")(function* (
-    { id, schedule_id }: ScheduleRunRecord,
-    reason: string
-  ): Writing<boolean> {
-    const asked = yield* changes(sql`UPDATE schedule_runs SET cancelling = ${reason}
-      WHERE id = ${id} AND finished_at IS NULL RETURNING id`)
-    if (asked) yield* announce(schedule_id, id)
-    return asked
-  }),
+  askToCancel: (run: ScheduleRunRecord, reason: string) =>
+    announced(
+      sql`UPDATE schedule_runs SET cancelling = ${reason}
+        WHERE id = ${run.id} AND finished_at IS NULL RETURNING id`,
+      run
+    ),
   /** The servers of runs, in their order. */
   servers: (ids: ReadonlyArray<string>) =>
     ids.length === 0

@@ -2,9 +2,9 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { ServerId } from "../../../contract/domain/Id.ts"
 import { databaseMillis } from "../sql/Backend.ts"
-import { countOf, firstRow, insertRows, readRows, upsertRows } from "../sql/rows.ts"
+import { countOf, firstRow, insertRows, tableOf, upsertRows } from "../sql/rows.ts"
 import { keysChanged, type Writing, write } from "../sql/Transaction.ts"
-import { isValidAt, type TicketLimits } from "./TicketRepo.ts"
+import { atNow, isValidAt, type TicketLimits } from "./TicketRepo.ts"
 
 const TABLE = "sftp_host_key"
 
@@ -52,7 +52,7 @@ export class SftpRepo extends Context.Service<SftpRepo>()("muster/store/SftpRepo
             AND ${isValidAt(sql, "sftp_logins", now)}`
         )
       }),
-      prunePasswords: write(Effect.flatMap(databaseMillis(sql), prune))
+      prunePasswords: atNow(sql, prune)
     }
   })
 }) {
@@ -70,24 +70,19 @@ const SshKeyRecord = Schema.Struct({
 })
 export type SshKeyRecord = typeof SshKeyRecord.Type
 
-const readAll = readRows(SshKeyRecord)
-const readFirst = firstRow(SshKeyRecord)
+const sshKeys = tableOf("ssh_keys", SshKeyRecord, "fingerprint")
 
 /** SSH keys, by which clients of SFTP log in as an API key (spec 10.6). Every change has a journal entry (`key:changed`). */
 export class SshKeyRepo extends Context.Service<SshKeyRepo>()("muster/store/SshKeyRepo", {
   make: Effect.map(SqlClient.SqlClient, (sql) => {
-    const select = sql`SELECT fingerprint, id, key_id, type, comment, created_at FROM ssh_keys`
+    const { find, put } = sshKeys.on(sql)
     return {
-      all: readAll(sql`${select} ORDER BY created_at, fingerprint`),
+      all: sshKeys.read(sql`SELECT * FROM ssh_keys ORDER BY created_at, fingerprint`),
       of: (key_id: string) =>
-        readAll(sql`${select} WHERE key_id = ${key_id} ORDER BY created_at, fingerprint`),
-      find: (fingerprint: string) => readFirst(sql`${select} WHERE fingerprint = ${fingerprint}`),
+        sshKeys.read(sql`SELECT * FROM ssh_keys WHERE key_id = ${key_id} ORDER BY created_at, fingerprint`),
+      find,
       /** Stores a key in place of the one with its fingerprint. */
-      put: Effect.fn("SshKeyRepo.put")(function* (record: SshKeyRecord): Writing {
-        yield* sql`DELETE FROM ssh_keys WHERE fingerprint = ${record.fingerprint}`
-        yield* sql`INSERT INTO ssh_keys ${sql.insert({ ...record })}`
-        yield* keysChanged(sql)
-      }),
+      put: (record: SshKeyRecord) => Effect.andThen(put(record), keysChanged(sql)),
       /** Returns whether the API key had the SSH key. */
       remove: Effect.fn("SshKeyRepo.remove")(function* (key_id: string, id: string): Writing<boolean> {
         const gone = yield* sql`DELETE FROM ssh_keys WHERE key_id = ${key_id} AND id = ${id} RETURNING id`

@@ -1,9 +1,9 @@
 import { Context, Effect, Layer, Schema } from "effect"
-import { SqlClient, type SqlError, type Statement } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { KeyScope } from "../../../contract/domain/Key.ts"
 import { databaseMillis } from "../sql/Backend.ts"
 import { countOf, firstRow, IntColumn } from "../sql/rows.ts"
-import { append, type Writing, write } from "../sql/Transaction.ts"
+import { append, type Read, type Write, type Writing, write } from "../sql/Transaction.ts"
 
 /** Expired tickets that one insertion removes: more than are added, and few enough to be quick. */
 const CLEARED = 100
@@ -38,6 +38,10 @@ const readOpened = firstRow(Schema.Struct({ times_opened: IntColumn }))
 export const isValidAt = (sql: SqlClient.SqlClient, table: string, now: number) =>
   sql`expires_at > ${now} AND NOT EXISTS (SELECT 1 FROM api_keys WHERE id = ${sql(table)}.key_id
     AND (revoked_at IS NOT NULL OR expires_at <= ${new Date(now).toISOString()}))`
+
+/** Writes with the time of the database, in ms since the epoch. */
+export const atNow = (sql: SqlClient.SqlClient, statement: (now: number) => Read<unknown>): Write =>
+  write(Effect.flatMap(databaseMillis(sql), statement))
 
 /** Tickets by the SHA-256 of their text, in hex. The clock of the database decides their age, on every replica. */
 export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/TicketRepo", {
@@ -76,9 +80,7 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
     })
 
     /** Returns the holder of a valid ticket with a valid key. An unknown ticket costs one statement. */
-    const find = Effect.fn("TicketRepo.find")(function* (
-      hash: string
-    ): Effect.fn.Return<TicketHolder | undefined, SqlError.SqlError> {
+    const find = Effect.fn("TicketRepo.find")(function* (hash: string) {
       const known = yield* sql`SELECT 1 FROM tickets WHERE hash = ${hash}`
       if (known.length === 0) return undefined
       const now = yield* databaseMillis(sql)
@@ -112,31 +114,25 @@ export class TicketRepo extends Context.Service<TicketRepo>()("muster/store/Tick
       return times_opened
     })
 
-    const renew = Effect.fn("TicketRepo.renew")(function* (
-      hashes: ReadonlyArray<string>,
-      lifetime: number
-    ): Writing {
-      const now = yield* databaseMillis(sql)
-      yield* sql`UPDATE tickets SET expires_at = ${now + lifetime}
-        WHERE is_open = 1 AND ${sql.in("hash", hashes)}`
-    })
-
-    /** Marks a stream as closed, unless the ticket has opened it again; the ticket lives for `lifetime` milliseconds. */
-    const close = Effect.fn("TicketRepo.close")(function* (
-      hash: string,
-      timesOpened: number,
-      lifetime: number
-    ): Writing {
-      const now = yield* databaseMillis(sql)
-      yield* sql`UPDATE tickets SET is_open = 0, expires_at = ${now + lifetime}
-        WHERE hash = ${hash} AND times_opened = ${timesOpened}`
-    })
-
-    const prune = write(
-      Effect.flatMap(databaseMillis(sql), (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`)
-    )
-
-    return { insert, find, open, renew, close, prune }
+    return {
+      insert,
+      find,
+      open,
+      renew: (hashes: ReadonlyArray<string>, lifetime: number) =>
+        atNow(
+          sql,
+          (now) => sql`UPDATE tickets SET expires_at = ${now + lifetime}
+            WHERE is_open = 1 AND ${sql.in("hash", hashes)}`
+        ),
+      /** Marks a stream as closed, unless the ticket has opened it again; the ticket lives for `lifetime` milliseconds. */
+      close: (hash: string, timesOpened: number, lifetime: number) =>
+        atNow(
+          sql,
+          (now) => sql`UPDATE tickets SET is_open = 0, expires_at = ${now + lifetime}
+            WHERE hash = ${hash} AND times_opened = ${timesOpened}`
+        ),
+      prune: atNow(sql, (now) => sql`DELETE FROM tickets WHERE expires_at <= ${now}`)
+    }
   })
 }) {
   static readonly layer = Layer.effect(TicketRepo, TicketRepo.make)

@@ -1,16 +1,7 @@
 import { Context, Effect, Layer, Schema, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { WebhookDelivery, WebhookId, WebhookSettings } from "../../../contract/domain/Webhook.ts"
-import {
-  BooleanColumn,
-  firstRow,
-  IntColumn,
-  insertRows,
-  JsonColumn,
-  readRows,
-  upsertRows,
-  writeRow
-} from "../sql/rows.ts"
+import { BooleanColumn, IntColumn, insertRows, JsonColumn, readRows, tableOf, writeRow } from "../sql/rows.ts"
 import { append, type Writing } from "../sql/Transaction.ts"
 
 /** Attempts of each webhook that are kept. */
@@ -43,9 +34,7 @@ export interface WebhookProgress {
   readonly deliveries: ReadonlyArray<WebhookDelivery>
 }
 
-const encode = writeRow(WebhookRecord)
-const readAll = readRows(WebhookRecord)
-const readOne = firstRow(WebhookRecord)
+const webhooks = tableOf("webhooks", WebhookRecord)
 const encodeDelivery = writeRow(JsonColumn(WebhookDelivery))
 const readDeliveries = readRows(Schema.Struct({ delivery: JsonColumn(WebhookDelivery) }))
 
@@ -57,7 +46,7 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
 
     const announce = (webhook_id: WebhookId) => append({ topic: "webhook:changed", webhook_id })
 
-    const find = (id: WebhookId) => readOne(sql`SELECT * FROM webhooks WHERE id = ${id}`)
+    const { find, put, remove } = webhooks.on(sql)
 
     const addDeliveries = Effect.fnUntraced(function* (
       webhook_id: WebhookId,
@@ -78,14 +67,11 @@ export class WebhookRepo extends Context.Service<WebhookRepo>()("muster/store/We
     })
 
     return {
-      all: readAll(sql`SELECT * FROM webhooks ORDER BY created_at, id`),
+      all: webhooks.read(sql`SELECT * FROM webhooks ORDER BY created_at, id`),
       find,
       /** Adds or replaces a webhook. */
-      put: Effect.fn("WebhookRepo.put")(function* (record: WebhookRecord): Writing {
-        yield* upsertRows(sql, "webhooks", "id", [yield* encode(record)])
-        yield* announce(record.id)
-      }),
-      remove: (id: WebhookId) => Effect.andThen(sql`DELETE FROM webhooks WHERE id = ${id}`, announce(id)),
+      put: (record: WebhookRecord) => Effect.andThen(put(record), announce(record.id)),
+      remove: (id: WebhookId) => Effect.andThen(remove(id), announce(id)),
       /** Records an attempt beside the rounds, unless the webhook was deleted. */
       record: Effect.fn("WebhookRepo.record")(function* (id: WebhookId, delivery: WebhookDelivery): Writing {
         if ((yield* find(id)) !== undefined) yield* addDeliveries(id, [delivery])

@@ -48,7 +48,7 @@ export const definitionRow = (definition: ServerDefinition): Effect.Effect<Defin
 export const keepDefinitions = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   definitions: Iterable<ServerDefinition>
-): Effect.fn.Return<void, SqlError.SqlError> {
+) {
   const kept = yield* Effect.forEach(new Set(definitions), definitionRow)
   const distinct = [...new Map(kept.map((row) => [row.hash, row])).values()]
   yield* insertRows(sql, "definitions", distinct, "ON CONFLICT (hash) DO NOTHING")
@@ -58,7 +58,7 @@ export const keepDefinitions = Effect.fnUntraced(function* (
 export const findDefinitions = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   hashes: ReadonlySet<string>
-): Effect.fn.Return<ReadonlyMap<string, ServerDefinition>, SqlError.SqlError> {
+) {
   const found = new Map<string, ServerDefinition>()
   for (const hash of hashes) {
     const known = shared.known(hash)
@@ -82,7 +82,7 @@ export const findUnused = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   after: string,
   most: number
-): Effect.fn.Return<{ readonly hashes: ReadonlyArray<string>; readonly last: string }, SqlError.SqlError> {
+) {
   const looked = yield* readUses(sql`SELECT hash, CASE WHEN ${unused(sql)} THEN 1 ELSE 0 END AS is_unused
     FROM definitions WHERE hash > ${after} ORDER BY hash LIMIT ${most}`)
   return {

@@ -132,10 +132,7 @@ const decoded = <A>(
 /** Reads of rows whose servers other processes delete or redefine each time before their definitions are read. */
 const READS = 100
 
-export const readServers = Effect.fnUntraced(function* (
-  sql: SqlClient.SqlClient,
-  query: Rows
-): Effect.fn.Return<ReadonlyArray<ServerRecord>, SqlError.SqlError> {
+export const readServers = Effect.fnUntraced(function* (sql: SqlClient.SqlClient, query: Rows) {
   for (let read = 1; read <= READS; read++) {
     const rows = yield* decoded((yield* query).map((row) => decodeRow(row)))
     const definitions = yield* findDefinitions(sql, new Set(rows.map((row) => row.definition_hash)))
@@ -234,7 +231,7 @@ const encodeFields = Effect.fnUntraced(function* ({
 export const setFields = Effect.fnUntraced(function* (
   sql: SqlClient.SqlClient,
   changes: ReadonlyArray<ChangedFields>
-): Effect.fn.Return<void, SqlError.SqlError> {
+) {
   const byId = new Map<ServerId, ServerFields>()
   for (const [id, fields] of changes) byId.set(id, { ...byId.get(id), ...fields })
   const updated_at = yield* nowText

@@ -2,7 +2,8 @@
 import { Array as Arr, Effect, Schema, SchemaTransformation } from "effect"
 import type { SqlClient, SqlError, Statement } from "effect/sql"
 import { ServerId } from "../../../contract/domain/Id.ts"
-import { allOf, type Read } from "./Transaction.ts"
+import { inSpan } from "../../../shared/observability/trace.ts"
+import { allOf, type Read, type Write, write } from "./Transaction.ts"
 
 /** A 64-bit column; PostgreSQL returns it as text. */
 export const IntColumn = Schema.Union([Schema.Int, Schema.NumberFromString.check(Schema.isInt())])
@@ -167,3 +168,25 @@ export const updateRows = (
       .map((column) => `"${column}" = given."${column}"`)
     return `UPDATE ${table} SET ${values.join(", ")} FROM ${given} WHERE ${table}.id = given.id`
   })
+
+/** The statements of a table whose rows have a schema, and a column `key` that identifies them. */
+export const tableOf = <A, I extends Row>(name: string, row: Schema.Codec<A, I>, key = "id") => {
+  const encode = writeRow(row)
+  const read = readRows(row)
+  const first = firstRow(row)
+  const encoded = (value: A, statement: (row: I) => Read<unknown>, how: string): Write =>
+    write(Effect.flatMap(encode(value), statement)).pipe(inSpan(`${name}.${how}`))
+  return {
+    encode,
+    read,
+    first,
+    on: (sql: SqlClient.SqlClient) => ({
+      insert: (value: A) =>
+        encoded(value, (row) => sql`INSERT INTO ${sql(name)} ${sql.insert(row)}`, "insert"),
+      /** Inserts a row, or replaces the other columns of the one with its key. */
+      put: (value: A) => encoded(value, (row) => upsertRows(sql, name, key, [row]), "put"),
+      find: (id: string) => first(sql`SELECT * FROM ${sql(name)} WHERE ${sql(key)} = ${id}`),
+      remove: (id: string) => write(sql`DELETE FROM ${sql(name)} WHERE ${sql(key)} = ${id}`)
+    })
+  }
+}

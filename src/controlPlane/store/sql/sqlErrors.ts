@@ -122,7 +122,11 @@ export class StoreStartError extends Data.TaggedError("StoreStartError")<{
     | "Failed"
   readonly message: string
   readonly cause?: unknown
-}> {}
+}> {
+  static of(reason: StoreStartError["reason"], message: string, cause?: unknown) {
+    return new StoreStartError(cause === undefined ? { reason, message } : { reason, message, cause })
+  }
+}
 
 /** The retry schedule of work that must be done once the database is available again. It does not end. */
 export const databaseRetrySchedule = backoff({ first: "50 millis", longest: "2 seconds" })

@@ -1,7 +1,9 @@
 /** The only module that knows `node:sqlite`; everything is synchronous. */
+
 import { chmodSync, closeSync, openSync, statSync } from "node:fs"
+import { dirname } from "node:path"
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite"
-import { Effect, Predicate, type Scope } from "effect"
+import { Effect, Layer, Predicate, type Scope } from "effect"
 import { SqlError } from "effect/sql"
 import { RecentMap } from "../../../shared/work/RecentMap.ts"
 import { StoreStartError } from "../sql/sqlErrors.ts"
@@ -75,27 +77,27 @@ const reasonOf = (cause: unknown, operation: string): SqlError.SqlErrorReason =>
 export const sqlError = (cause: unknown, operation: string): SqlError.SqlError =>
   new SqlError.SqlError({ reason: reasonOf(cause, operation) })
 
-export const startError = (cause: unknown, filename: string): StoreStartError => {
+const startError = (cause: unknown, filename: string): StoreStartError => {
   const primary = errcode(cause) & 0xff
   if (primary === 26 || primary === 11) {
-    return new StoreStartError({
-      reason: "NotADatabase",
-      message: `${filename} is not a database, or is damaged: move it away or restore a backup`,
+    return StoreStartError.of(
+      "NotADatabase",
+      `${filename} is not a database, or is damaged: move it away or restore a backup`,
       cause
-    })
+    )
   }
   if (primary === BUSY || primary === LOCKED) {
-    return new StoreStartError({
-      reason: "Locked",
-      message: `the database ${filename} is locked by another process: end it, or wait until it is done`,
+    return StoreStartError.of(
+      "Locked",
+      `the database ${filename} is locked by another process: end it, or wait until it is done`,
       cause
-    })
+    )
   }
-  return new StoreStartError({
-    reason: "CannotOpen",
-    message: `cannot open the database ${filename}: ${messageOf(cause)}. Check that its folder exists and can be written`,
+  return StoreStartError.of(
+    "CannotOpen",
+    `cannot open the database ${filename}: ${messageOf(cause)}. Check that its folder exists and can be written`,
     cause
-  })
+  )
 }
 
 /** Makes a missing file with mode 0600. It opens no existing one: closing it would drop this process's locks. */
@@ -124,3 +126,64 @@ export const openDatabase = Effect.fnUntraced(function* (options: {
   )
   return yield* Effect.acquireRelease(opened, (database) => Effect.sync(() => database.close()))
 })
+
+/** The lock file of a database, beside it: `muster.lock` for `muster.db`. */
+export const lockFileOf = (database: string): string => `${database.replace(/\.db$/, "")}.lock`
+
+/** Returns the system's reason without the path of the lock file, which the operator did not name. */
+const lockReasonOf = ({ cause, message }: StoreStartError): string =>
+  cause instanceof Error ? cause.message.replace(/, \w+ '.*'$/s, "") : message
+
+/** Returns the error in terms of the locked database or folder. */
+const concerning = (error: StoreStartError, filename: string, database: string | undefined) => {
+  const { cause } = error
+  switch (error.reason) {
+    case "Locked":
+      return StoreStartError.of(
+        "InUse",
+        `another muster service runs on the same data (${filename} is locked): stop it, or use another data folder`,
+        cause
+      )
+    case "NotADatabase":
+      return StoreStartError.of(
+        "NotADatabase",
+        `${filename} is not a lock file of muster: move it away`,
+        cause
+      )
+    default: {
+      const what = database === undefined ? `data folder ${dirname(filename)}` : `database ${database}`
+      return StoreStartError.of(
+        error.reason,
+        `cannot open the ${what}: ${lockReasonOf(error)}. Check that ${database === undefined ? "it" : "its folder"} exists and can be written`,
+        cause
+      )
+    }
+  }
+}
+
+/** Takes the lock until the scope closes. Without `database`, the folder of the file is locked. */
+export const takeServiceLock = (
+  filename: string,
+  database?: string
+): Effect.Effect<void, StoreStartError, Scope.Scope> =>
+  openDatabase({
+    filename,
+    busyTimeoutMillis: 0,
+    setup: "PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE"
+  }).pipe(
+    Effect.asVoid,
+    Effect.mapError((error) => concerning(error, filename, database))
+  )
+
+/** An exclusive SQLite transaction, released at every end of the process. Commands do not take it. */
+export const ServiceLock = {
+  /**
+   * The file `filename` is made if missing, never removed; `database` is the locked one, if any.
+   * @error StoreStartError `InUse`: another service holds it
+   */
+  layer: (options: {
+    readonly filename: string
+    readonly database?: string
+  }): Layer.Layer<never, StoreStartError> =>
+    Layer.effectDiscard(takeServiceLock(options.filename, options.database))
+}

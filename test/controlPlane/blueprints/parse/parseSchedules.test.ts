@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { blueprintSet } from "../../../../src/controlPlane/blueprints/definitions.ts"
+import { renderProblem } from "../../../../src/controlPlane/blueprints/parse/located.ts"
 import { parseFile } from "../../../../src/controlPlane/blueprints/parse/parse.ts"
-import { renderProblem } from "../../../../src/controlPlane/blueprints/parse/problem.ts"
 
 const fileOf = (name: string, text: string) => parseFile("blueprints", name, new TextEncoder().encode(text))
 

@@ -1,8 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
-import { gitAddress, gitRef } from "../../../../src/controlPlane/blueprints/sources/address.ts"
-import { parseSources } from "../../../../src/controlPlane/blueprints/sources/parseSources.ts"
+import {
+  gitAddress,
+  gitRef,
+  parseSources
+} from "../../../../src/controlPlane/blueprints/sources/parseSources.ts"
 
 const parse = (text: string) => parseSources("sources.yml", new TextEncoder().encode(text))
 

@@ -3,8 +3,7 @@ import { type AddressInfo, connect, type Socket } from "node:net"
 import { assert, describe, it, vi } from "@effect/vitest"
 import { Effect } from "effect"
 import { makeNodeServer } from "../../../../src/controlPlane/http/node/nodeServer.ts"
-import { MOST_UNANSWERED } from "../../../../src/controlPlane/http/node/pipelining.ts"
-import { WholeResponse } from "../../../../src/controlPlane/http/node/WholeResponse.ts"
+import { MOST_UNANSWERED, WholeResponse } from "../../../../src/controlPlane/http/node/pipelining.ts"
 import { eventually } from "../../../support/eventually.ts"
 
 /** Starts a server that responds; returns its port. */

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Duration } from "effect"
 import { NodeId } from "../../../../src/contract/domain/Id.ts"
-import { makeHeartbeatCounter } from "../../../../src/controlPlane/nodes/presence/failureDetector.ts"
+import { makeHeartbeatCounter } from "../../../../src/controlPlane/nodes/presence/Liveness.ts"
 
 describe("design: heartbeats at other replicas", () => {
   it("only time in which a heartbeat could arrive counts; a lost node is given up in time", () => {

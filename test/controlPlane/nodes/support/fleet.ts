@@ -9,8 +9,10 @@ import { DaemonClient } from "../../../../src/controlPlane/nodes/DaemonClient.ts
 import { Fleet } from "../../../../src/controlPlane/nodes/fleet/Fleet.ts"
 import { LoadBalancer } from "../../../../src/controlPlane/nodes/LoadBalancer.ts"
 import { NodeRegistry, type NodeRegistryOptions } from "../../../../src/controlPlane/nodes/NodeRegistry.ts"
-import type { LoadBalancerOptions } from "../../../../src/controlPlane/nodes/placementChoice.ts"
-import type { PlacementRequest } from "../../../../src/controlPlane/nodes/placementRequest.ts"
+import type {
+  LoadBalancerOptions,
+  PlacementRequest
+} from "../../../../src/controlPlane/nodes/placementChoice.ts"
 import { Freshness, Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
 import { Leadership } from "../../../../src/controlPlane/store/Leadership.ts"
 import { type NodeRecord, NodeRepo } from "../../../../src/controlPlane/store/repos/NodeRepo.ts"

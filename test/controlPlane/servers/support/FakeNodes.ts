@@ -5,7 +5,7 @@ import { RegistrationRequired } from "../../../../src/contract/nodeApi/ControlPl
 import type { ReservationId } from "../../../../src/controlPlane/nodes/fleet/FleetNode.ts"
 import { LoadBalancer, type Placement } from "../../../../src/controlPlane/nodes/LoadBalancer.ts"
 import { type NodeChange, NodeRegistry } from "../../../../src/controlPlane/nodes/NodeRegistry.ts"
-import type { PlacementRequest, Reserved } from "../../../../src/controlPlane/nodes/placementRequest.ts"
+import type { PlacementRequest, Reserved } from "../../../../src/controlPlane/nodes/placementChoice.ts"
 import { allocations, host, systemInfo } from "../../../support/samples.ts"
 
 interface FakeNode {

@@ -5,7 +5,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Stream } from "effect"
 import { layerSqlite } from "../../../../src/controlPlane/store/layers/layerDatabase.ts"
 import { Store } from "../../../../src/controlPlane/store/Store.ts"
-import { ServiceLock } from "../../../../src/controlPlane/store/sqlite/ServiceLock.ts"
+import { ServiceLock } from "../../../../src/controlPlane/store/sqlite/database.ts"
 import { linesOf, runChild, startChild } from "../support/children.ts"
 import { append, newDatabase } from "../support/database.ts"
 
