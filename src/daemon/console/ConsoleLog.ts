@@ -78,8 +78,9 @@ const makeFeed = ({ isEmpty, publish }: ReturnType<typeof makeSubscribers>) => {
   let reader = lineReader()
   let shown: string | undefined
 
-  const forget = () => {
-    reader = lineReader()
+  /** @param isWithin whether the next output begins within a line */
+  const forget = (isWithin = false) => {
+    reader = lineReader(0, isWithin)
     shown = undefined
   }
   const deliver = (lines: ReadonlyArray<Line>, listener: LineListener) =>
@@ -114,9 +115,10 @@ const makeFeed = ({ isEmpty, publish }: ReturnType<typeof makeSubscribers>) => {
         shown = line.text
         return deliver([{ ...line, isOpen: true }], listener)
       }),
-    skip: (bytes: number, listener: LineListener) =>
+    /** @param isWithin whether the next output may begin within a line */
+    skip: (bytes: number, listener: LineListener, isWithin = true) =>
       Effect.suspend(() => {
-        forget()
+        forget(isWithin)
         const text = `[${bytes} bytes of output were skipped here]`
         return Effect.andThen(
           deliver([{ text, continues: false, isCut: false }], listener),
@@ -185,8 +187,8 @@ export const makeConsoleLog = (folder: string) => {
         return { file: older, size: before?.size ?? 0, isOlder: true }
       }
       if (fileId(before) !== position.file) {
-        // Rotated twice since the last read.
-        feed.forget()
+        // Rotated twice since the last read, the second time perhaps within a line.
+        feed.forget(true)
         yield* listener.onLost ?? Effect.void
       }
       position = { file: fileId(current), offset: 0 }
@@ -194,6 +196,13 @@ export const makeConsoleLog = (folder: string) => {
     position = { ...position, file: fileId(current) }
     return { file: path, size: current?.size ?? 0, isOlder: false }
   })
+
+  const isWithinLine = Effect.fnUntraced(function* (from: string, at: number) {
+    const file = yield* openFile(from, "r")
+    const before = Buffer.alloc(1)
+    yield* io(`read ${from}`, () => file.read(before, 0, 1, at - 1))
+    return before[0] !== 10
+  }, Effect.scoped)
 
   const readChunk = Effect.fnUntraced(function* (from: string, listener: LineListener) {
     const file = yield* openFile(from, "r")
@@ -224,7 +233,7 @@ export const makeConsoleLog = (folder: string) => {
     if (!fresh && (isOlder || size > CONSOLE_MAX) && size - position.offset > BACKLOG) {
       const skipped = size - position.offset - CHUNK
       skipTo(size - CHUNK)
-      yield* feed.skip(skipped, listener)
+      yield* feed.skip(skipped, listener, yield* isWithinLine(file, size - CHUNK))
     }
     if (isOlder) {
       yield* readChunk(file, listener)

@@ -42,11 +42,12 @@ export interface Line extends Pick<LinePart, "continues" | "isCut"> {
  * the bytes are chunked.
  *
  * @param offset of the first byte of the stream
+ * @param isWithin whether the stream begins within a line
  */
-export const lineReader = (offset = 0) => {
+export const lineReader = (offset = 0, isWithin = false) => {
   let open: Buffer = Buffer.alloc(0)
   let at = offset
-  let continues = false
+  let continues = isWithin
   let isReturned = false
   let position = offset
 

@@ -193,6 +193,34 @@ describe("spec 3.10: logs and console", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.live.each([
+    ["within a line is not the beginning of one", 64],
+    ["at the beginning of a line is one", 128]
+  ] as const)("spec 3.10: output after a gap that ends %s", ([, last]) =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      const console = makeConsoleLog(folder)
+      const file = join(folder, "console.log")
+      const lines: Array<Line> = []
+      const listener = {
+        wanted: () => true,
+        onLines: (some: ReadonlyArray<Line>) => Effect.sync(() => void lines.push(...some))
+      }
+      const line = (bytes: number) => `${"x".repeat(bytes - 1)}\n`
+      yield* console.seek(yield* console.begin)
+      appendFileSync(file, line(128))
+      while (yield* console.step(listener)) yield* Effect.yieldNow
+      // The gap ends a power of two before the end.
+      appendFileSync(file, line(128).repeat((9 * MIB) / 128) + line(last))
+      while (yield* console.step(listener)) yield* Effect.yieldNow
+      const gap = lines.findIndex(({ text }) => /^\[\d+ bytes of output were skipped here\]$/.test(text))
+      assert.isAbove(gap, 0)
+      const isWithin = last === 64
+      assert.deepInclude(lines[gap + 1], { continues: isWithin, text: "x".repeat(isWithin ? 63 : 127) })
+      assert.deepInclude(lines[gap + 2], { continues: false, text: "x".repeat(127) })
+    }).pipe(Effect.scoped)
+  )
+
   it.live("a follower learns of output that was replaced before it was read", () =>
     Effect.gen(function* () {
       const folder = yield* temporaryFolder
