@@ -118,7 +118,7 @@ export const seal = Effect.fnUntraced(function* (target: BackupTarget, id: strin
   const object = yield* target.put(manifestKey(id))
   const sha256 = digestOf(text)
   yield* object.write(Buffer.from(JSON.stringify({ sha256, manifest: text })))
-  yield* object.end
+  yield* object.end()
   return sha256
 }, Effect.scoped)
 

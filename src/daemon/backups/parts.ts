@@ -49,9 +49,10 @@ export const partsWriter = Effect.fnUntraced(function* (
   const finish = Effect.fnUntraced(function* ({ bytes, hash, key, object, scope: own }: OpenPart) {
     current = undefined
     if (parts.length === 0) whole = hash.copy()
-    parts.push({ key, bytes, sha256: hash.digest("hex") })
+    const sha256 = hash.digest("hex")
+    parts.push({ key, bytes, sha256 })
     yield* completed
-    completing = yield* Effect.forkIn(Effect.andThen(object.end, Scope.close(own, Exit.void)), scope)
+    completing = yield* Effect.forkIn(Effect.andThen(object.end(sha256), Scope.close(own, Exit.void)), scope)
   })
 
   return {

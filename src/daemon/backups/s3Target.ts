@@ -59,6 +59,8 @@ interface Ask {
   readonly key: string
   readonly query?: Readonly<Record<string, string>>
   readonly body?: Uint8Array
+  /** The SHA-256 of the body in hex, if it is known. */
+  readonly sha256?: string | undefined
   readonly headers?: Readonly<Record<string, string>>
 }
 
@@ -70,13 +72,15 @@ const makeSend = (access: S3Access, http: HttpClient.HttpClient) => {
   const isPath = path_style || isIP(hostname.replace(/^\[(.*)\]$/, "$1")) !== 0
   const root = isPath ? `${endpoint.replace(/\/$/, "")}/${bucket}` : `${protocol}//${bucket}.${host}`
 
-  const signed = ({ body, headers = {}, key, method, query = {} }: Ask) =>
+  const signed = ({ body, headers = {}, key, method, query = {}, sha256 }: Ask) =>
     Effect.promise(() => {
       const url = new URL(`${root}/${key}`)
       for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value)
-      const digest = createHash("sha256")
-        .update(body ?? "")
-        .digest("hex")
+      const digest =
+        sha256 ??
+        createHash("sha256")
+          .update(body ?? "")
+          .digest("hex")
       const signer = new AwsV4Signer({
         method,
         url: url.href,
@@ -235,15 +239,13 @@ export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupT
         const pieces: Array<Uint8Array> = []
         return {
           write: (bytes: Uint8Array) => Effect.sync(() => void pieces.push(Buffer.from(bytes))),
-          end: Effect.suspend(() =>
-            Effect.asVoid(
-              ask(`write ${key} to`, {
-                method: "PUT",
-                key: `${below}${key}`,
-                body: Buffer.concat(pieces.splice(0))
-              })
-            )
-          )
+          end: (sha256?: string) =>
+            Effect.suspend(() => {
+              const body = Buffer.concat(pieces.splice(0))
+              return Effect.asVoid(
+                ask(`write ${key} to`, { method: "PUT", key: `${below}${key}`, body, sha256 })
+              )
+            })
         }
       }),
     read: (key, start = 0) => readFrom(key, start, TIMES),

@@ -24,7 +24,8 @@ import { enter, openFileIn, openRoot, type PathRefused, within, writeAll } from 
 /** An object that is being written. Without `end`, nothing stays once its scope closes. */
 export interface ObjectWriter {
   readonly write: (bytes: Uint8Array) => Effect.Effect<void, IoError>
-  readonly end: Effect.Effect<void, IoError>
+  /** @param sha256 the digest of all bytes in hex, which a target that needs it makes else */
+  readonly end: (sha256?: string) => Effect.Effect<void, IoError>
 }
 
 export interface BackupTarget {
@@ -188,7 +189,7 @@ export const folderTarget = (open: OpenFolder, reserve: number): BackupTarget =>
         if (flushing !== undefined) yield* Fiber.join(flushing)
         flushing = yield* Effect.forkIn(flush, scope)
       }),
-      end: Effect.gen(function* () {
+      end: Effect.fnUntraced(function* () {
         if (flushing !== undefined) yield* Fiber.join(flushing)
         yield* flush
         yield* io(`rename ${key}`, () => fs.rename(aside, path))

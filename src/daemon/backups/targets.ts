@@ -124,7 +124,7 @@ export const testTarget = Effect.fnUntraced(function* (target: BackupTarget): Ef
     Effect.gen(function* () {
       const object = yield* target.put(key)
       yield* object.write(written)
-      yield* object.end
+      yield* object.end()
     })
   )
   const read = Effect.flatMap(Stream.runCollect(target.read(key)), (pieces) =>

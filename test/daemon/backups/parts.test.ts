@@ -4,6 +4,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { partsWriter, readArchive } from "../../../src/daemon/backups/parts.ts"
 import { folderTarget, ownFolder } from "../../../src/daemon/backups/target.ts"
+import { makeTargets } from "../../../src/daemon/backups/targets.ts"
+import { startFront } from "../../support/s3Server.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 
 const ID = "a0123456789a"
@@ -44,4 +46,32 @@ describe("docs/spec/backups.md 12.1, 12.3: the digests of an archive", () => {
       })
     )
   }
+})
+
+describe("spec 12.6: parts in a bucket", () => {
+  it.live("each is sent with the digest that its backup has of it, and is not hashed again", () =>
+    Effect.gen(function* () {
+      const sent: Array<string | undefined> = []
+      const endpoint = yield* startFront("", ({ headers }) => {
+        sent.push(headers["x-amz-content-sha256"]?.toString())
+        return { status: 200, code: "" }
+      })
+      const { of } = yield* makeTargets({ own: "none", allowed: [], reserve: 0 })
+      const secrets = { access_key_id: "key", secret_access_key: "secret" }
+      const at = { endpoint, region: "eu-west-1", bucket: "backups", path_style: true, allow_private: true }
+      const target = yield* of({ type: "s3", ...secrets, ...at })
+      const writer = yield* partsWriter(target, "aaaaaaaaaaaa/part", 4)
+      yield* writer.write(Buffer.from("a part"))
+      const { parts } = yield* writer.end
+      assert.deepStrictEqual(
+        sent.splice(0),
+        parts.map(({ sha256 }) => sha256)
+      )
+      const object = yield* target.put("aaaaaaaaaaaa/part-00003")
+      yield* object.write(Buffer.from("others"))
+      yield* object.end("0".repeat(64))
+      yield* target.put("aaaaaaaaaaaa/manifest.json").pipe(Effect.flatMap((empty) => empty.end()))
+      assert.deepStrictEqual(sent, ["0".repeat(64), createHash("sha256").digest("hex")])
+    }).pipe(Effect.scoped)
+  )
 })
