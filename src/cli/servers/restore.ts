@@ -56,6 +56,7 @@ const plans: Listing<RestorePlan> = {
     created: ({ created }) => entries(created),
     changed: ({ changed }) => entries(changed),
     removed: ({ removed }) => entries(removed),
+    "left out": ({ covered }) => (covered === undefined ? "" : entries(covered)),
     unchanged: ({ unchanged: { bytes, count } }) => `${count} (${sizeText(bytes)})`,
     definition: ({ definition }) =>
       definition === undefined ? "" : definition.map(({ path }) => path).join(", ") || "none",

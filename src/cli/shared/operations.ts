@@ -84,6 +84,7 @@ export const waitedFor = Effect.fnUntraced(function* (begun: Operation) {
   const end = yield* endOf(begun)
   const figures = progressOf(end)
   yield* Console.log(`${end.kind} is done${figures === "" ? "" : `: ${figures}`}`)
+  if (end.reason !== undefined) yield* Console.log(end.reason)
 })
 
 /** Reports outcomes, or waits for the operation that makes many changes. */

@@ -307,6 +307,8 @@ export const RestoreComparison = Schema.Struct({
   changed: RestoredEntries,
   removed: RestoredEntries,
   unchanged: RestoredEntries,
+  /** What the backup has where the server has a volume or mount: it is left out. Unset if there is nothing. */
+  covered: Schema.optionalKey(RestoredEntries),
   /** Bytes of files that are made aside, and those for which there is room. */
   needed_bytes: NodeCount,
   free_bytes: NodeCount
@@ -365,7 +367,7 @@ export const BackupTaskState = Schema.Struct({
   progress: OperationProgress,
   /** Whether a creation has not begun to read files: the server is to hold still first. */
   quiescing: Schema.optionalKey(Schema.Literal(true)),
-  /** Why it has failed. */
+  /** Why it has failed, or what a finished restore has left out. */
   reason: Schema.optionalKey(NodeText),
   /** Of a finished creation. */
   figures: Schema.optionalKey(BackupFigures)

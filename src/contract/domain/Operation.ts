@@ -66,7 +66,7 @@ export const Operation = Schema.Struct({
   server_id: ServerId,
   state: OperationState,
   progress: Schema.optionalKey(OperationProgress),
-  /** Why the operation failed or was cancelled. */
+  /** Why the operation failed or was cancelled, or what a restore that is done has left out. */
   reason: Schema.optionalKey(NodeText),
   created_at: TimeText,
   finished_at: Schema.optionalKey(TimeText)

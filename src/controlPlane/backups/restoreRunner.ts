@@ -134,13 +134,13 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
     server: ServerRecord,
     request: BackupTaskRequest,
     report: Parameters<OperationRunner["run"]>[2]
-  ): Effect.fn.Return<void, RunnerError> {
+  ): Effect.fn.Return<string | undefined, RunnerError> {
     const { backups } = yield* daemons.of(server.node_id)
     const look = Effect.tap(asked(backups.work(server.id, request)), ({ progress }) => report(progress))
     const watched = Effect.forever(Effect.andThen(Effect.sleep(LOOK_INTERVAL), look))
     for (let attempt = 1, looks = 0; ; ) {
       const { reason, state } = yield* look
-      if (state === "done") return
+      if (state === "done") return reason
       if (state === "failed")
         return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
       if (state === "running") {
@@ -166,18 +166,24 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
   })
 
   const runner: OperationRunner = {
-    run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
+    run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<
+      string | undefined,
+      RunnerError
+    > {
       const { backup, request, work } = yield* callOf(operation, server)
       yield* awaitInstalled(server)
       const restored = Effect.gen(function* () {
         if (work.safety !== null)
           yield* create.run({ operation_id: operation.id, task: work.safety }, server, report)
         if (work.defines === true) yield* define(backup, server, request.target)
-        yield* restore(backup, server, request, report)
+        return yield* restore(backup, server, request, report)
       })
       if (!work.start) return yield* restored
-      yield* Effect.catchTag(restored, "OperationFailed", ({ reason }) => Effect.fail(notStarted(reason)))
+      const left = yield* Effect.catchTag(restored, "OperationFailed", ({ reason }) =>
+        Effect.fail(notStarted(reason))
+      )
       yield* start(server)
+      return left
     }),
     cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
       const { request, work } = yield* callOf(operation, server)

@@ -168,7 +168,7 @@ const makeWork = Effect.gen(function* () {
         const begun = yield* store.write(repo.run(operation.id, server))
         const { latest, report } = makeReport(begun ?? { ...operation, state: "running" }, server)
         const outcome = yield* runner.run(begun ?? operation, server, report).pipe(
-          Effect.as<Outcome>({ state: "done", reason: null }),
+          Effect.map((left): Outcome => ({ state: "done", reason: typeof left === "string" ? left : null })),
           Effect.catchTag("OperationFailed", ({ reason }) => Effect.succeed(failed(reason))),
           Effect.catchDefect((defect) =>
             Effect.as(

@@ -40,13 +40,13 @@ export type RunnerError = OperationFailed | NodeUnreachable | Unavailable
 export interface OperationRunner {
   /**
    * Does the task and follows it to its end. It is interrupted when the operation is cancelled or the leader changes, and
-   * called again with the same id by the next leader, so the node must know the id.
+   * called again with the same id by the next leader, so the node must know the id. A text says what it has left out.
    */
   run(
     operation: OperationRecord,
     server: ServerRecord,
     report: (progress: OperationProgress) => Effect.Effect<void>
-  ): Effect.Effect<void, RunnerError>
+  ): Effect.Effect<unknown, RunnerError>
   /**
    * Ends the task on the node and removes what is unfinished; a node that does not know the id has nothing to do. Returns
    * `done` if the task is done nevertheless.

@@ -58,6 +58,17 @@ const begun = ({ task }: BackupTaskRequest): BackupTaskState =>
 
 const reasonOf = (error: FileError) => cleanText("detail" in error ? error.detail : "the node was lost")
 
+/** The figures of a creation, and what a restore has left out. */
+interface Outcome {
+  readonly figures?: BackupFigures
+  readonly left?: string | undefined
+}
+
+const shown = ({ figures, left }: Outcome) => ({
+  ...(figures === undefined ? {} : { figures }),
+  ...(left === undefined ? {} : { reason: cleanText(left) })
+})
+
 interface OnTask {
   readonly onBytes: OnBytes
   /** The task waits for its turn, and later has it. */
@@ -116,18 +127,21 @@ const makeWork = Effect.fnUntraced(function* (
     { operation_id, task }: BackupTaskRequest,
     on: OnTask,
     arrival: Arrival | undefined
-  ): Effect.Effect<BackupFigures | undefined, FileError> => {
+  ): Effect.Effect<Outcome, FileError> => {
     const { onBytes } = on
+    const measured = Effect.map((figures: BackupFigures) => ({ figures }))
     switch (task.kind) {
       case "create":
-        return inTurn(on, create(target, instance, task, operation_id, onBytes))
+        return measured(inTurn(on, create(target, instance, task, operation_id, onBytes)))
       case "verify":
-        return inTurn(on, verify(target, task, onBytes))
-      case "restore":
-        if (arrival !== undefined) return restore(instance, task, operation_id, { from: arrival, onBytes })
-        return Effect.flatMap(stored(target, task), (from) =>
-          restore(instance, task, operation_id, { from, onBytes })
-        )
+        return measured(inTurn(on, verify(target, task, onBytes)))
+      case "restore": {
+        const restored = Effect.gen(function* () {
+          const from = arrival ?? (yield* stored(target, task))
+          return yield* restore(instance, task, operation_id, { from, onBytes })
+        })
+        return Effect.map(restored, (left) => ({ left }))
+      }
     }
   }
 })
@@ -150,13 +164,12 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     request: BackupTaskRequest,
     target: BackupTarget,
     task: Task,
-    exit: Exit.Exit<BackupFigures | undefined, FileError>
+    exit: Exit.Exit<Outcome, FileError>
   ) {
     const { progress } = task.state
     if (Exit.isSuccess(exit)) {
       const total = Math.max(progress.done, progress.total)
-      const figures = exit.value === undefined ? {} : { figures: exit.value }
-      task.state = { state: "done", progress: { ...progress, done: total, total }, ...figures }
+      task.state = { state: "done", progress: { ...progress, done: total, total }, ...shown(exit.value) }
       if (request.task.kind === "create") yield* collect(request.target, target)
       return
     }

@@ -16,6 +16,9 @@ import type { Instance } from "../instances/Instance.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
 import { placePart, restorePart } from "./restorePart.ts"
 
+/** Paths that a restore names which it has left out. */
+const MOST_NAMED = 5
+
 type Bytes = Stream.Stream<Uint8Array, AccessError>
 
 interface Source {
@@ -114,12 +117,21 @@ const makePartly = (files: InstanceFiles["Service"]) =>
 const makeWholly = (files: InstanceFiles["Service"]) =>
   Effect.fnUntraced(function* (instance: Instance, operation_id: string, bytes: Bytes) {
     let refused: FileError | undefined
+    const hidden: Array<string> = []
+    let count = 0
+    const onHidden = (path: string) => {
+      count += 1
+      if (hidden.length < MOST_NAMED) hidden.push(path)
+    }
     const contents = ({ files: folder, limit, paths, user }: Restoring) =>
-      Effect.mapError(receiveFiles(folder, paths, bytes, { keepsSame: true, limit, user }), (error) => {
-        if (error._tag === "IoError") return error
-        refused = refusalOf(error)
-        return new IoError({ code: "REFUSED", message: "the archive was refused" })
-      })
+      Effect.mapError(
+        receiveFiles(folder, paths, bytes, { keepsSame: true, limit, onHidden, user }),
+        (error) => {
+          if (error._tag === "IoError") return error
+          refused = refusalOf(error)
+          return new IoError({ code: "REFUSED", message: "the archive was refused" })
+        }
+      )
     const stage = Effect.gen(function* () {
       const user = yield* Effect.mapError(instance.user, noUser)
       const { spec } = instance.file.get()
@@ -127,9 +139,13 @@ const makeWholly = (files: InstanceFiles["Service"]) =>
     })
     yield* instance.accesses.run(() => whyBusy(instance), stage)
     yield* instance.placeFiles(operation_id)
+    if (count === 0) return undefined
+    const left = `left out, because volumes or mounts of the server hide them: ${count} files of the backup, such as ${hidden.join(", ")}`
+    yield* Effect.annotateLogs(Effect.logWarning(left), { server_id: instance.file.get().spec.id })
+    return left
   })
 
-/** Returns a function that restores a backup, and returns once the files are in place. */
+/** Returns a function that restores a backup, and returns once the files are in place: what it has left out, if anything. */
 export const makeRestore = (files: InstanceFiles["Service"]) => {
   const partly = makePartly(files)
   const wholly = makeWholly(files)
@@ -152,12 +168,14 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
     // The daemon was killed after the files had been put in place.
     if (yield* files.isPlaced(instance.folder, operation_id)) return undefined
     yield* refuseUp(instance)
-    const restored =
+    const restored: Effect.Effect<string | undefined, AccessError | ArchiveRefused> =
       part === undefined
         ? wholly(instance, operation_id, bytes)
-        : instance.accesses.run(() => whyBusy(instance), partly(instance, part, operation_id, bytes))
-    yield* closed(instance, operation_id, restored)
-    return undefined
+        : Effect.as(
+            instance.accesses.run(() => whyBusy(instance), partly(instance, part, operation_id, bytes)),
+            undefined
+          )
+    return yield* closed(instance, operation_id, restored)
   }, Effect.mapError(refusalOf))
 }
 

@@ -24,11 +24,12 @@ const isMerge = part?.mode === "merge"
 const missing = new Set((part?.paths ?? []).filter((path) => path !== "/"))
 
 const counted = () => ({ count: 0, bytes: 0, first: [] as string[] })
+const covering = counted()
 const found = { created: counted(), changed: counted(), removed: counted(), unchanged: counted() }
 let needed_bytes = 0
 
-const note = (kind: keyof typeof found, path: string, bytes = 0) => {
-  const kinds = found[kind]
+const note = (kind: keyof typeof found | "covered", path: string, bytes = 0) => {
+  const kinds = kind === "covered" ? covering : found[kind]
   kinds.count += 1
   kinds.bytes += bytes
   if (kinds.first.length < MOST_SHOWN) kinds.first.push(path)
@@ -73,6 +74,10 @@ const isForeign = (path: string, stats: fs.Stats | undefined) =>
   isTemporary(nameOf(path)) ||
   shared.some((target) => isWithin(target, path)) ||
   (stats?.isDirectory() === true && stats.dev !== dev && !own.includes(path))
+
+/** Whether a volume or mount hides an entry of the backup. */
+const isCovered = (path: string, type: PackedEntry["type"]) =>
+  shared.some((target) => isWithin(target, path) && (path !== target || type !== "folder"))
 
 /** Counts what the backup lacks. A folder with a volume in it stays. */
 const remove = Effect.fnUntraced(function* (
@@ -181,6 +186,7 @@ const add = Effect.fnUntraced(function* (entry: PackedEntry): Effect.fn.Return<v
   const isRestored = isRestoredAt(path)
   if (!isRestored && !isOnWay(path)) return
   missing.delete(path)
+  if (isRestored && !isMerge && isCovered(path, type)) return note("covered", path, size)
   const name = Buffer.from(nameBytes(nameOf(path)))
   let real: Name = `/proc/self/fd/${fd}/.`
   let there: fs.Stats | undefined
@@ -219,7 +225,8 @@ const finish = Effect.gen(function* () {
   for (let last = levels.pop(); last !== undefined; last = levels.pop()) yield* leave(last, levels.length + 1)
   const [lacking] = missing
   if (lacking !== undefined) return yield* lacks(lacking)
-  return { to: "end", compared: { ...found, needed_bytes } } satisfies CompareMessage
+  const covers = covering.count === 0 ? {} : { covered: covering }
+  return { to: "end", compared: { ...found, ...covers, needed_bytes } } satisfies CompareMessage
 })
 
 const answer = (work: Effect.Effect<CompareMessage, Failure>) =>

@@ -41,7 +41,23 @@ interface Replacement extends InstancePaths {
   readonly device: number
   /** Whether files that equal those in place stay theirs: a layer then has only what differs from its base. */
   readonly keepsSame: boolean
+  /** Gets the paths of the archive that volumes and mounts hide. */
+  readonly onHidden: (path: string) => void
 }
+
+/** Names the files and links that arrive in a folder which a volume or mount hides, and its subfolders. */
+const noteHidden = (folder: Path, path: string, at: Replacement): Effect.Effect<void, IoError> =>
+  forEachEntry(folder, (entry) => {
+    const within = `${path}/${entry.name.toString("latin1")}`
+    return noteEntry(entry.isDirectory(), entryPath(folder, entry.name), within, at)
+  })
+
+const noteEntry = (isFolder: boolean, from: Path, path: string, at: Replacement) =>
+  Effect.suspend(() => {
+    if (isFolder) return noteHidden(from, path, at)
+    at.onHidden(`/${Buffer.from(path, "latin1")}`)
+    return Effect.void
+  })
 
 /** Whether a file is in place as it arrives, but for its time. */
 const isInPlace = Effect.fnUntraced(function* (from: Buffer, to: Buffer, stats: Stats) {
@@ -88,11 +104,13 @@ const mergeInto = (from: Path, to: Path, path: string, at: Replacement): Effect.
       from,
       Effect.fnUntraced(function* (entry) {
         const { name } = entry
-        if (at.shared.includes(within(name))) return
         const [arriving, there] = [entryPath(from, name), entryPath(to, name)]
-        if (stays.delete(within(name))) {
-          if (entry.isDirectory()) yield* mergeFolder(arriving, there, within(name), at)
-        } else yield* io(`rename ${name}`, () => fs.rename(arriving, there))
+        if (at.shared.includes(within(name)))
+          return yield* noteEntry(entry.isDirectory(), arriving, within(name), at)
+        if (stays.has(within(name)) && !entry.isDirectory())
+          return yield* noteEntry(false, arriving, within(name), at)
+        if (stays.delete(within(name))) yield* mergeFolder(arriving, there, within(name), at)
+        else yield* io(`rename ${name}`, () => fs.rename(arriving, there))
       })
     )
     // Removes their contents that the server no longer has, as far as they are its own.
@@ -122,7 +140,11 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
   files: string,
   paths: InstancePaths,
   archive: Stream.Stream<Uint8Array, E>,
-  { keepsSame = false, ...options }: UnpackOptions & { readonly keepsSame?: boolean } = {}
+  {
+    keepsSame = false,
+    onHidden = () => {},
+    ...options
+  }: UnpackOptions & Partial<Pick<Replacement, "keepsSame" | "onHidden">> = {}
 ): Effect.fn.Return<void, E | ArchiveRefused | IoError> {
   const name = `.muster-arriving-${randomUUID()}`
   const aside = join(files, name)
@@ -132,7 +154,7 @@ export const receiveFiles = Effect.fnUntraced(function* <E>(
     yield* unpackFiles(archive, aside, options)
     const { dev } = yield* io(`stat ${files}`, () => fs.lstat(files))
     const at = { shared: paths.shared.map(latin), own: paths.own.map(latin), aside: name, device: dev }
-    yield* mergeInto(aside, files, "", { ...at, keepsSame })
+    yield* mergeInto(aside, files, "", { ...at, keepsSame, onHidden })
     const { atimeMs, mtimeMs } = yield* io(`stat ${files}`, () => fs.lstat(files))
     yield* removeTree(aside)
     yield* io(`set the time of ${files}`, () => fs.utimes(files, atimeMs / 1000, mtimeMs / 1000))

@@ -106,9 +106,11 @@ export const tellOperation = async (
   }
 ): Promise<void> => {
   done(texts.begun, "Operations, at the top of the page, has its progress.")
-  const { reason = "It was cancelled.", state } = await ended(begun)
-  if (state === "done") done(texts.fine, texts.detail)
-  else failed(texts.refused, { detail: reason, hint: "" })
+  const { reason, state } = await ended(begun)
+  if (state !== "done") failed(texts.refused, { detail: reason ?? "It was cancelled.", hint: "" })
+  // What it has left out stays until it is read.
+  else if (reason !== undefined) failed(texts.fine, { detail: reason, hint: texts.detail ?? "" })
+  else done(texts.fine, texts.detail)
 }
 
 export const cancelOperation = async (operation: Operation): Promise<void> => {

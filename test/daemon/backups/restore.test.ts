@@ -18,7 +18,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
-import { downloaded, folderOf, here, made, newId, restoreOf, storedOf, worked } from "./scene.ts"
+import { compared, downloaded, folderOf, here, made, newId, restoreOf, storedOf, worked } from "./scene.ts"
 
 /** What differs between two folders, but for the volumes of the server. */
 const differencesOf = (one: string, other: string) => {
@@ -81,6 +81,40 @@ for (const [name, place] of Object.entries(places)) {
         assert.notInclude(readdirSync(join(folder, "..")).join(), "old")
         yield* node.daemon.power(scene.id, "start", 30)
         yield* until("the server runs", () => node.statuses(scene.id).includes("running"))
+      })
+    )
+
+    it.live("files of another server where this one has a volume are left out, and both runs name them", () =>
+      Effect.gen(function* () {
+        const from = yield* filesOf(place)
+        const { node } = from
+        mkdirSync(join(from.folder, "shared/deep"), { recursive: true })
+        put(from.folder, "shared/a.txt", "a")
+        put(from.folder, "shared/deep/b.txt", "b")
+        put(from.folder, "readonly", "no folder")
+        const backup = yield* made(from)
+        const volumes = [
+          { name: "s", source: "shared", target: "shared", mode: "rw" },
+          { name: "r", source: "readonly", target: "readonly", mode: "ro" }
+        ] as const
+        const to = yield* filesOf(place, { volumes, files: { volumes: "write" } }, node)
+        const { covered } = yield* compared(to, backup)
+        assert.deepStrictEqual(covered?.first.toSorted(), [
+          "/readonly",
+          "/shared/a.txt",
+          "/shared/deep",
+          "/shared/deep/b.txt"
+        ])
+        const end = yield* worked(to, restoreOf(backup.backup_id, backup.figures))
+        assert.strictEqual(end.state, "done", end.reason)
+        assert.match(end.reason ?? "", /^left out, .*: 3 files of the backup, such as /)
+        for (const path of ["/readonly", "/shared/a.txt", "/shared/deep/b.txt"])
+          assert.include(end.reason, path)
+        assert.strictEqual(readFileSync(join(node.dataDir, "volumes/shared/v.txt"), "utf8"), "volume")
+        const own = yield* worked(from, restoreOf(backup.backup_id, backup.figures))
+        assert.deepInclude(own, { state: "done" })
+        assert.notProperty(own, "reason")
+        assert.notProperty(yield* compared(from, backup), "covered")
       })
     )
 

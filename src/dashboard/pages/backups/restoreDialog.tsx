@@ -100,7 +100,10 @@ const Plan = ({ plan }: { readonly plan: RestorePlan }): View => {
   const kinds = [
     ["Comes back", plan.created],
     ["Changes", plan.changed],
-    ["Is deleted", plan.removed]
+    ["Is deleted", plan.removed],
+    ...(plan.covered === undefined
+      ? []
+      : [["Is left out, because a volume or mount of the server hides it", plan.covered] as const])
   ] as const
   return (
     <>
