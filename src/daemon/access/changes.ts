@@ -161,6 +161,8 @@ const transfer = Effect.fnUntraced(function* (
   if (isWithin(from.path, to.path)) {
     return yield* unprocessable(`${to.path}: it lies in ${from.path}`, "Choose a target beside it.")
   }
+  if (isWithin(to.path, from.path))
+    return yield* conflict(to.path, `what is ${isMove ? "moved" : "copied"} lies in it`)
   yield* refuseFixed(site, from.path)
   yield* refuseFixed(site, to.path)
   const { at: source } = yield* needEntry(site, from)
@@ -169,7 +171,6 @@ const transfer = Effect.fnUntraced(function* (
   if (replaces) yield* refuseProtected(site, to, target)
   const at = { from: source, to: target }
   if (!isMove) return yield* copyTo(scene, { from, to }, at, { moves: false, replaces })
-  if (isWithin(to.path, from.path)) return yield* conflict(to.path, "what is moved lies in it")
   yield* putInPlace(scene, to.path, source, target, replaces).pipe(
     Effect.catchIf(
       // Another file system, or a folder of the base, which the kernel does not rename.

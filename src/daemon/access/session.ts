@@ -1,5 +1,5 @@
 /** Random access to the files of one server (spec 10.6): open files, and changes of single entries as POSIX has them. */
-import { constants, type Stats } from "node:fs"
+import { constants } from "node:fs"
 import * as fs from "node:fs/promises"
 import { Deferred, Effect, Exit, Fiber, Option, Scope } from "effect"
 import { fileLimit } from "../../contract/domain/Limits.ts"
@@ -65,6 +65,9 @@ const readOnly = (path: string) =>
 
 const closed = new FileRefused({ status: 409, detail: "the file is closed", hint: "Open it again." })
 
+/** Clients send 0777 for new folders, and leave the rest to the umask of the server. */
+const NEW_PERMISSIONS = PERMISSIONS & ~0o022
+
 /** Opens a regular file of an open folder, also for writing. The owner of a new file is the owner of its folder. */
 const openAt = Effect.fnUntraced(function* (
   { room, site }: Scene,
@@ -93,7 +96,7 @@ const openAt = Effect.fnUntraced(function* (
     yield* room.take(site, place, 0, 1)
     const handle = yield* openIn(safe | constants.O_CREAT | constants.O_EXCL, 0o600)
     yield* chownLike(path, handle, yield* io(path, () => folder.stat()))
-    yield* io(path, () => handle.chmod(mode & PERMISSIONS))
+    yield* io(path, () => handle.chmod(mode & NEW_PERMISSIONS))
     return handle
   }
   if (flags.create && flags.exclusive) return yield* conflict(path, "it exists")
@@ -247,7 +250,7 @@ const makeFolder = Effect.fnUntraced(function* ({ room, site }: Scene, path: str
   yield* io(place.path, () => fs.mkdir(within(folder, name), 0o700))
   const made = yield* open(place.path, within(folder, name), FOLDER)
   yield* chownLike(place.path, made, yield* io(place.path, () => folder.stat()))
-  yield* io(place.path, () => made.chmod(mode & PERMISSIONS))
+  yield* io(place.path, () => made.chmod(mode & NEW_PERMISSIONS))
 })
 
 /** Removes what writes of a killed daemon have left, which callers do not see, so that the folder counts as empty. */
@@ -277,11 +280,11 @@ const removeEntry = Effect.fnUntraced(function* ({ site }: Scene, path: string, 
   )
 })
 
-const isFolderAt = (site: Site, path: string) =>
+const statsAt = (site: Site, path: string) =>
   Effect.gen(function* () {
     const place = yield* site.place(path)
     const { folder, name } = yield* site.parent(place)
-    return Option.exists(yield* lstatIn(path, folder, name), (stats: Stats) => stats.isDirectory())
+    return yield* lstatIn(path, folder, name)
   }).pipe(Effect.scoped)
 
 const rename = Effect.fnUntraced(function* (
@@ -289,7 +292,13 @@ const rename = Effect.fnUntraced(function* (
   { from, path, replace }: Extract<EntryChange, { kind: "rename" }>
 ) {
   if (from === path) return
-  if (replace && (yield* isFolderAt(scene.site, path))) return yield* conflict(path, "it is a folder")
+  if (replace) {
+    const there = yield* statsAt(scene.site, path)
+    const moved = yield* statsAt(scene.site, from)
+    // As the system call: a folder replaces nothing.
+    if (Option.isSome(there) && [there, moved].some(Option.exists((stats) => stats.isDirectory())))
+      return yield* conflict(path, `it ${describe(there.value)}`)
+  }
   yield* applyChange(scene, { kind: "move", from, path, overwrite: replace ? "replace" : "fail" })
 })
 

@@ -20,6 +20,7 @@ import { enterAll, io, lstatIn, open, READ, temporaryName, within } from "../dis
 import {
   forgetUpload,
   readUpload,
+  removeMoved,
   removeTemporary,
   saveUpload,
   type UploadRecord,
@@ -36,7 +37,7 @@ import {
   writeArriving
 } from "./contents.ts"
 import { etagOf } from "./entries.ts"
-import { type AccessError, conflict, forbidden, toFileError } from "./refused.ts"
+import { type AccessError, conflict, forbidden } from "./refused.ts"
 import type { Site } from "./Site.ts"
 import { makeUploadWriters } from "./uploadWriters.ts"
 
@@ -44,7 +45,7 @@ import { makeUploadWriters } from "./uploadWriters.ts"
 export const MOST_UPLOADS = 64
 /** Unfinished uploads of one key on a server: a key does not keep the others from uploading. */
 export const MOST_OF_KEY = 32
-/** Time after the last byte in which an upload can continue, in ms. Lists remove older temporary files, too. */
+/** Time after the last byte in which an upload can continue, in ms. */
 const LIFETIME = 24 * 3600 * 1000
 
 /** Pieces that gather while others are written; also those of a request that breaks are written. */
@@ -82,7 +83,7 @@ const doneState = (record: UploadRecord) => stateOf(record, record.size, 0)
 
 const recordOf = Effect.fnUntraced(function* ({ folder }: Site, { owner, upload_id }: UploadOf) {
   const record = yield* readUpload(folder, upload_id)
-  return record?.owner === owner ? record : yield* gone(upload_id)
+  return record?.owner === owner && record.lost === undefined ? record : yield* gone(upload_id)
 })
 
 /** Returns what no other file has: the number of an inode alone is used again. */
@@ -126,18 +127,25 @@ const putBefore = Effect.fnUntraced(function* (site: Site, record: UploadRecord)
   return done
 }, Effect.scoped)
 
+/** Ends an upload. If the server has moved its temporary file, the record stays for {@link sweep}. */
 const remove = Effect.fnUntraced(function* ({ room, site }: Scene, record: UploadRecord) {
-  yield* removeTemporary(site.layout, record).pipe(
-    // The server may have put a folder in its place.
-    Effect.mapError(toFileError(record.path)),
-    Effect.catch((error) =>
-      Effect.logWarning(
-        `a temporary file is not removed: ${"detail" in error ? error.detail : "the node was lost"}`
-      )
-    )
-  )
+  const isRemoved = yield* Effect.orElseSucceed(removeTemporary(site.layout, record), () => false)
   room.freed()
-  yield* forgetUpload(site.folder, record.upload_id)
+  if (isRemoved) yield* forgetUpload(site.folder, record.upload_id)
+  else yield* saveUpload(site.folder, { ...record, lost: true })
+})
+
+/** Removes the temporary files that the server has moved, if there are as many. */
+const sweep = Effect.fnUntraced(function* ({ room, site }: Scene, fewest: number) {
+  const lost: Array<UploadRecord> = []
+  for (const id of yield* uploadIds(site.folder)) {
+    const record = yield* readUpload(site.folder, id)
+    if (record?.lost === true) lost.push(record)
+  }
+  if (lost.length < fewest) return
+  yield* removeMoved(site.layout, lost)
+  room.freed()
+  for (const { upload_id } of lost) yield* forgetUpload(site.folder, upload_id)
 })
 
 type TemporaryFile = NonNullable<Effect.Success<ReturnType<typeof openTemporary>>>
@@ -163,8 +171,8 @@ const opened = Effect.fnUntraced(function* (
   return undefined
 })
 
-/** Removes expired uploads. Returns the keys of the unfinished ones, once for each upload. */
-const prune = Effect.fnUntraced(function* (scene: Scene) {
+/** Removes expired uploads. Returns the keys of the unfinished ones, once for each upload. @param fewest see {@link sweep} */
+const prune = Effect.fnUntraced(function* (scene: Scene, fewest: number) {
   const { folder } = scene.site
   const done: Array<{ readonly id: string; readonly at: number }> = []
   const unfinished: Array<string> = []
@@ -174,6 +182,7 @@ const prune = Effect.fnUntraced(function* (scene: Scene) {
       yield* forgetUpload(folder, id)
       continue
     }
+    if (record.lost === true) continue
     // An upload whose path cannot be walked now stays.
     const found = yield* opened(scene, record, READ).pipe(Effect.option, Effect.scoped)
     if (Option.isNone(found)) unfinished.push(record.owner)
@@ -182,6 +191,7 @@ const prune = Effect.fnUntraced(function* (scene: Scene) {
   }
   for (const { id } of done.toSorted((one, other) => other.at - one.at).slice(MOST_UPLOADS))
     yield* forgetUpload(folder, id)
+  yield* sweep(scene, fewest)
   return unfinished
 })
 
@@ -338,7 +348,7 @@ export const makeUploads = (use: Use, taking: Taking, servers: Effect.Effect<Rea
     const { site } = scene
     const known = yield* readUpload(site.folder, request.upload_id)
     if (known === undefined) {
-      const unfinished = yield* prune(scene)
+      const unfinished = yield* prune(scene, MOST_UPLOADS)
       const own = unfinished.filter((owner) => owner === request.owner).length
       if (own >= MOST_OF_KEY || unfinished.length >= MOST_UPLOADS)
         return yield* conflict(
@@ -397,7 +407,13 @@ export const makeUploads = (use: Use, taking: Taking, servers: Effect.Effect<Rea
         Effect.fnUntraced(function* (scene) {
           for (const upload_id of yield* uploadIds(scene.site.folder)) {
             const record = yield* readUpload(scene.site.folder, upload_id)
-            if (record === undefined || record.done !== undefined || !owners.includes(record.owner)) continue
+            if (
+              record === undefined ||
+              record.done !== undefined ||
+              record.lost === true ||
+              !owners.includes(record.owner)
+            )
+              continue
             yield* writers.end(keyOf(scene.site, record))
             yield* remove(scene, record)
           }
@@ -408,6 +424,6 @@ export const makeUploads = (use: Use, taking: Taking, servers: Effect.Effect<Rea
   return {
     ...uploads,
     /** Removes what has expired. */
-    expire: onEach(prune)
+    expire: onEach((scene) => prune(scene, 1))
   }
 }

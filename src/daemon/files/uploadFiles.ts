@@ -8,9 +8,9 @@ import { Effect, Option, Schema } from "effect"
 import { isWithin, nameBytes } from "../../contract/domain/Files.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { Bytes, UploadRequest } from "../../contract/nodeApi/NodeUploadsApi.ts"
-import { io, listFolder, makeClosedFolder, orMissing, readText } from "../disk/fsio.ts"
+import { forEachEntry, io, listFolder, makeClosedFolder, orMissing, readText } from "../disk/fsio.ts"
 import { writeAtomic } from "../disk/replaceFile.ts"
-import { enterAll, openRoot, io as uninterruptible, within } from "../disk/safePath.ts"
+import { enter, enterAll, openRoot, io as uninterruptible, within } from "../disk/safePath.ts"
 import type { FileLayout } from "./fileLayout.ts"
 import type { InstanceFiles } from "./InstanceFiles.ts"
 
@@ -24,6 +24,8 @@ export const UploadRecord = Schema.Struct({
   depth: Schema.Int,
   /** The first byte whose checksum is not known yet. */
   unverified: Schema.optionalKey(Bytes),
+  /** Whether the upload has ended, and the server has moved its temporary file, which {@link removeMoved} finds. */
+  lost: Schema.optionalKey(Schema.Boolean),
   /** Set once the file is in place. `at`: milliseconds since the epoch. */
   done: Schema.optionalKey(Schema.Struct({ etag: Schema.String, at: Schema.Int }))
 })
@@ -55,24 +57,73 @@ export const saveUpload = (folder: string, record: UploadRecord) =>
 export const forgetUpload = (folder: string, id: string) =>
   io(`remove the record of upload ${id}`, () => fs.rm(pathOf(folder, id), { force: true }))
 
+/** Opens the folder of a server, or the volume, that a path begins in. */
+const openTop = Effect.fnUntraced(function* ({ root, shared }: FileLayout, path: string) {
+  const part = shared.findLast(({ parts }) => isWithin(`/${parts.join("/")}`, path))
+  const top =
+    part === undefined
+      ? yield* openRoot(root)
+      : yield* Effect.flatMap(part.open, ({ handle }) => openRoot(`/proc/self/fd/${handle.fd}`))
+  return { names: path.split("/").slice(1 + (part?.parts.length ?? 0)), top }
+})
+
+/** Removes the temporary file of an upload. Returns whether it was where the upload has made it. */
 export const removeTemporary = Effect.fnUntraced(function* (
-  { root, shared }: FileLayout,
+  layout: FileLayout,
   { depth, file, path }: UploadRecord
 ) {
-  const part = shared.findLast(({ parts }) => isWithin(`/${parts.join("/")}`, path))
-  const names = path.split("/").slice(1 + (part?.parts.length ?? 0))
-  const top = part === undefined ? yield* openRoot(root) : yield* openPart(part)
-  const folder = yield* enterAll(
-    path,
-    top,
-    names.slice(0, depth).map((name) => Buffer.from(nameBytes(name)))
+  const { names, top } = yield* openTop(layout, path)
+  const parts = names.slice(0, depth).map((name) => Buffer.from(nameBytes(name)))
+  const folder = yield* enterAll(path, top, parts)
+  if (Option.isNone(folder)) return false
+  return yield* uninterruptible(path, () => fs.unlink(within(folder.value, file)).then(() => true)).pipe(
+    orMissing(false)
   )
-  if (Option.isNone(folder)) return
-  yield* uninterruptible(path, () => fs.unlink(within(folder.value, file))).pipe(orMissing(undefined))
 }, Effect.scoped)
 
-const openPart = (part: FileLayout["shared"][number]) =>
-  Effect.flatMap(part.open, ({ handle }) => openRoot(`/proc/self/fd/${handle.fd}`))
+/** Folders that are open at a time. Callers do not reach deeper ones. */
+const MAX_DEPTH = 64
+/** Longest search for moved files. */
+const SEARCHED = "10 seconds"
+
+/** Removes files from a tree by their names. A folder that changes meanwhile is left out. */
+const removeNamed = (
+  path: string,
+  folder: fs.FileHandle,
+  files: ReadonlySet<string>,
+  depth = 0
+): Effect.Effect<void> =>
+  Effect.ignore(
+    forEachEntry(`/proc/self/fd/${folder.fd}/.`, (entry) => {
+      const { name } = entry
+      if (entry.isDirectory() && depth < MAX_DEPTH) {
+        return enter(path, folder, name).pipe(
+          Effect.flatMap((inside) =>
+            Option.isNone(inside) ? Effect.void : removeNamed(path, inside.value, files, depth + 1)
+          ),
+          Effect.scoped,
+          Effect.ignore
+        )
+      }
+      return files.has(name.toString())
+        ? Effect.ignore(uninterruptible(path, () => fs.unlink(within(folder, name))))
+        : Effect.void
+    })
+  )
+
+/** Removes temporary files that the server has moved elsewhere in its folder, or in their volume. */
+export const removeMoved = (layout: FileLayout, records: ReadonlyArray<UploadRecord>) =>
+  Effect.gen(function* () {
+    const files = new Set(records.map(({ file }) => file))
+    const searched = new Set<string>()
+    for (const { path } of records) {
+      const { top } = yield* openTop(layout, path)
+      const { dev, ino } = yield* uninterruptible(path, () => top.stat())
+      if (searched.has(`${dev}-${ino}`)) continue
+      searched.add(`${dev}-${ino}`)
+      yield* removeNamed(path, top, files)
+    }
+  }).pipe(Effect.scoped, Effect.timeoutOption(SEARCHED), Effect.ignore)
 
 /** Removes all uploads of a server: work on its files begins, or the server leaves the node. */
 export const discardUploads = Effect.fnUntraced(
@@ -80,12 +131,15 @@ export const discardUploads = Effect.fnUntraced(
     const ids = yield* uploadIds(folder)
     if (ids.length === 0) return
     const layout = yield* Effect.option(files.layout(folder, spec))
+    const moved: Array<UploadRecord> = []
     for (const id of ids) {
       const record = yield* readUpload(folder, id)
-      if (record?.done === undefined && record !== undefined && Option.isSome(layout))
-        yield* Effect.ignore(removeTemporary(layout.value, record))
-      yield* forgetUpload(folder, id)
+      if (record?.done !== undefined || record === undefined || Option.isNone(layout)) continue
+      const isRemoved = yield* Effect.orElseSucceed(removeTemporary(layout.value, record), () => false)
+      if (!isRemoved) moved.push(record)
     }
+    if (moved.length > 0 && Option.isSome(layout)) yield* removeMoved(layout.value, moved)
+    for (const id of ids) yield* forgetUpload(folder, id)
   },
   Effect.catch((error) => Effect.logWarning(`unfinished uploads are not removed: ${error.message}`))
 )

@@ -210,9 +210,12 @@ for (const [name, place] of Object.entries(everyPlace)) {
             { kind: "delete", path: "/plugins" },
             { kind: "move", from: "/a", path: "/a/b/c" },
             { kind: "copy", from: "/moved", path: "/a/world" },
-            { kind: "copy", from: "/moved/region/r0", path: "/a/world", overwrite: "replace" }
+            { kind: "copy", from: "/moved/region/r0", path: "/a/world", overwrite: "replace" },
+            { kind: "copy", from: "/moved/region", path: "/moved", overwrite: "replace" },
+            { kind: "move", from: "/moved/region", path: "/moved", overwrite: "replace" }
           )
-          assert.deepStrictEqual(statusesOf(outcomes), [200, 200, 200, 200, 200, 200, 404, 422, 409, 200])
+          const expected = [200, 200, 200, 200, 200, 200, 404, 422, 409, 200, 409, 409] as const
+          assert.deepStrictEqual(statusesOf(outcomes), [...expected])
           assert.deepStrictEqual(yield* names("/"), ["a", "moved"])
           assert.strictEqual(yield* read("/a/world"), "r\n")
           assert.strictEqual(yield* read("/moved/region/r0"), "r\n")

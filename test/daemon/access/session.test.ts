@@ -65,9 +65,14 @@ for (const [name, place] of Object.entries(places)) {
           yield* refusalOf(session.change({ kind: "rename", from: "/one", path: "/full", replace: true })),
           /^409 .*folder/
         )
+        assert.match(
+          yield* refusalOf(session.change({ kind: "rename", from: "/full", path: "/one", replace: true })),
+          /^409 .*file/
+        )
         assert.strictEqual(readFileSync(join(folder, "two"), "utf8"), "one")
         yield* session.change({ kind: "remove", path: "/link" })
-        yield* session.change({ kind: "folder", path: "/made", mode: 0o750 })
+        yield* session.change({ kind: "folder", path: "/made", mode: 0o777 })
+        assert.strictEqual(statSync(join(folder, "made")).mode & 0o777, 0o755)
         yield* session.change({ kind: "remove-folder", path: "/made" })
         assert.isAbove((yield* session.space).free_bytes, 0)
       }).pipe(Effect.scoped)

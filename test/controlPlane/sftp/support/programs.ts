@@ -12,9 +12,10 @@ export const openssh = debianProgram("sftp", "openssh-client")
 /** Runs a program to its end. Fails with what it printed. */
 export const run = (path: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
   Effect.callback<string, string>((resume) => {
-    execFile(path, args, { env: { ...process.env, ...env }, timeout: 300_000 }, (error, stdout, stderr) =>
+    const child = execFile(path, args, { env: { ...process.env, ...env } }, (error, stdout, stderr) =>
       resume(error === null ? Effect.succeed(stdout) : Effect.fail(`${error.message}${stdout}${stderr}`))
     )
+    return Effect.sync(() => child.kill("SIGKILL"))
   })
 
 /** Runs lines of OpenSSH's client, which stops at the first failure. */
