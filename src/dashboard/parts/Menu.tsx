@@ -22,7 +22,7 @@ export const Menu = (props: {
   const list = useRef<HTMLDivElement>(null)
   const id = useId()
   const items = () => [...(root.current?.querySelectorAll<HTMLButtonElement>('[role="menuitem"]') ?? [])]
-  /** Opens the list above the button if only there is room for it. */
+  /** Opens the list above the button, and to its right, if there is no room below and to its left. */
   const place = () => {
     const opened = list.current
     const button = root.current?.getBoundingClientRect()
@@ -31,6 +31,7 @@ export const Menu = (props: {
     const height = opened.offsetHeight
     const isBelow = button.bottom + height > innerHeight - Number.parseFloat(scrollMarginBottom)
     opened.classList.toggle("is-above", isBelow && button.top - height > Number.parseFloat(scrollMarginTop))
+    opened.classList.toggle("is-right", button.right < opened.offsetWidth)
     opened.scrollIntoView({ block: "nearest" })
   }
   useEffect(() => {

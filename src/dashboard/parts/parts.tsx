@@ -110,19 +110,21 @@ export const empty = (
   </div>
 )
 
-/** Draws the body of a reply; before, the text `waiting`, or the reason of a refusal. */
+/** The text of a part that is being read. */
+export const waiting = (text: string): View => (
+  <p class="muted" aria-busy="true">
+    {text}
+  </p>
+)
+
+/** Draws the body of a reply; before, the text `before`, or the reason of a refusal. */
 export const drawReply = <A,>(
   reply: Reply<A> | undefined,
-  waiting: string,
+  before: string,
   draw: (body: A) => ComponentChildren,
   withHint = false
 ): ComponentChildren => {
-  if (reply === undefined)
-    return (
-      <p class="muted" aria-busy="true">
-        {waiting}
-      </p>
-    )
+  if (reply === undefined) return waiting(before)
   if (reply.ok) return draw(reply.body)
   return <p class="problem">{withHint ? `${reply.detail} ${reply.hint}` : reply.detail}</p>
 }

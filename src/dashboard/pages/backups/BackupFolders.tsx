@@ -6,7 +6,7 @@ import type { View } from "../../dom/el.ts"
 import { bytes, dateTime } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
 import { Dialog, openDialog } from "../../parts/Dialog.tsx"
-import { action, listing } from "../../parts/parts.tsx"
+import { action, listing, waiting } from "../../parts/parts.tsx"
 import { fileIcons } from "../files/FileList.tsx"
 import { pathIn, type Query, queryText, storeAddress, useFolder } from "../files/fileApi.ts"
 
@@ -107,13 +107,9 @@ const Folder = (props: Shown & { readonly path: string; readonly open: (path: st
   if (entries?.length === 0) return <p class="muted">This folder is empty.</p>
   return (
     <>
-      {entries === undefined ? (
-        <p class="muted" aria-busy="true">
-          Reading the folder
-        </p>
-      ) : (
-        listing(["Name", "Size", "Changed", ""], entries.map(row), "backup-files")
-      )}
+      {entries === undefined
+        ? waiting("Reading the folder")
+        : listing(["Name", "Size", "Changed", ""], entries.map(row), "backup-files")}
       {hasMore && action({ text: "Show further entries", class: "wide", onClick: more })}
     </>
   )

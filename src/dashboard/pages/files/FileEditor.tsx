@@ -6,7 +6,7 @@ import type { FileEntry } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
 import { bytes } from "../../dom/format.ts"
 import { closeDialog, confirm, Dialog, openDialog } from "../../parts/Dialog.tsx"
-import { action, empty } from "../../parts/parts.tsx"
+import { action, empty, waiting } from "../../parts/parts.tsx"
 import { done, failed } from "../../state/notices.ts"
 import { guardPage } from "../../state/router.ts"
 import { theme } from "../../state/theme.ts"
@@ -294,12 +294,7 @@ export const FileEditor = (props: {
     void read(id, path, stop.signal).then((came) => stop.signal.aborted || setReading(came))
     return () => stop.abort()
   }, [id, path])
-  if (reading === undefined)
-    return (
-      <p class="muted" aria-busy="true">
-        Reading the file
-      </p>
-    )
+  if (reading === undefined) return waiting("Reading the file")
   if (!reading.ok)
     return (
       <p class="problem" role="alert">

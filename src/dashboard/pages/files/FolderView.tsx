@@ -6,7 +6,7 @@ import { classes, type View } from "../../dom/el.ts"
 import { count } from "../../dom/format.ts"
 import { icon } from "../../dom/icons.tsx"
 import { Menu } from "../../parts/Menu.tsx"
-import { action, empty, searchField } from "../../parts/parts.tsx"
+import { action, empty, searchField, waiting } from "../../parts/parts.tsx"
 import { failed } from "../../state/notices.ts"
 import { addressOf, go } from "../../state/router.ts"
 import { FileList, type Selection } from "./FileList.tsx"
@@ -256,11 +256,7 @@ export const FolderView = (props: {
           onClear={() => select(new Set())}
         />
       )}
-      {entries === undefined && failure === undefined && (
-        <p class="muted" aria-busy="true">
-          Reading the folder
-        </p>
-      )}
+      {entries === undefined && failure === undefined && waiting("Reading the folder")}
       {entries !== undefined &&
         (shown.length === 0 ? (
           empty("folder", words === "" ? "This folder is empty" : "No name matches", "")

@@ -124,9 +124,18 @@ const settings = [
   field("number", "catch_up", "Seconds for a missed time", "A time that is missed by more is skipped.")
 ]
 
+/** Returns the id of the only server with a name; any other text as it is. */
+const idOf = (text: string): string => {
+  const [first, ...others] = [...rows.values()].filter(({ name }) => name === text)
+  return first === undefined || others.length > 0 || rows.has(text) ? text : first.id
+}
+
+/** Returns the name of a server, or its id if others have the name. */
+const shownAs = (id: string): string => (idOf(nameOf(id)) === id ? nameOf(id) : id)
+
 const textsOf = (schedule: Schedule): Texts => ({
   ...{ name: schedule.name, cron: schedule.cron, timezone: schedule.timezone },
-  server_id: schedule.server_id ?? "",
+  server_id: shownAs(schedule.server_id ?? ""),
   blueprint_id: schedule.selector?.blueprint_id ?? "",
   labels: labelTexts(schedule.selector?.labels).join("\n"),
   steps: schedule.steps.map(stepText).join("\n"),
@@ -137,17 +146,13 @@ const textsOf = (schedule: Schedule): Texts => ({
   catch_up: String(schedule.catch_up)
 })
 
-const fresh: Texts = {
+/** @param server_id the server whose page opens the form, if one does */
+const freshFor = (server_id: string): Texts => ({
+  server_id: shownAs(server_id),
   ...{ timezone: viewerZone, cron: "0 4 * * *" },
   ...{ max_parallel: "5", stagger: "0", on_failure: "stop", overlap: "skip" },
   ...{ missed: "skip", catch_up: "3600" }
-}
-
-/** Returns the id of the only server with a name; any other text as it is. */
-const idOf = (text: string): string => {
-  const [first, ...others] = [...rows.values()].filter(({ name }) => name === text)
-  return first === undefined || others.length > 0 || rows.has(text) ? text : first.id
-}
+})
 
 /** Returns the servers of a form; the conditions of a selector that the form does not show stay. */
 const serversOf = (texts: Texts, before: Schedule | undefined) => {
@@ -220,11 +225,14 @@ const Plan = ({ plan, timezone }: { readonly plan: SchedulePlan; readonly timezo
 )
 
 const ScheduleDialog = (props: {
-  readonly schedule?: Schedule
+  readonly schedule: Schedule | undefined
+  readonly server_id: string
   readonly onStored: (schedule: Schedule) => void
 }): View => {
-  const { onStored, schedule } = props
-  const { inputs, set, texts } = useForm(() => (schedule === undefined ? fresh : textsOf(schedule)))
+  const { onStored, schedule, server_id } = props
+  const { inputs, set, texts } = useForm(() =>
+    schedule === undefined ? freshFor(server_id) : textsOf(schedule)
+  )
   const blueprints = useBlueprints()
   const example = exampleWith(useTargets())
   const lack = lackOf(texts)
@@ -270,11 +278,12 @@ const ScheduleDialog = (props: {
   )
 }
 
-/** Opens the form of a new schedule, or of a change. */
-export const showSchedule = (onChanged: () => void, schedule?: Schedule): void =>
+/** Opens the form of a new schedule, of one server if it is named, or of a change. */
+export const showSchedule = (onChanged: () => void, schedule?: Schedule, server_id = ""): void =>
   openDialog(
     <ScheduleDialog
-      {...(schedule === undefined ? {} : { schedule })}
+      schedule={schedule}
+      server_id={server_id}
       onStored={({ name }) => {
         done(`${schedule === undefined ? "Created" : "Changed"}: ${name}`)
         onChanged()

@@ -12,8 +12,9 @@ import { Menu, type MenuItem } from "../../parts/Menu.tsx"
 import { action, drawReply } from "../../parts/parts.tsx"
 import { act, power, remove } from "../../state/actions.ts"
 import { listAddress } from "../../state/filter.ts"
-import { go } from "../../state/router.ts"
+import { addressOf, go } from "../../state/router.ts"
 import { titleOf } from "../../state/rows.ts"
+import { showSchedule } from "../schedules/scheduleDialog.tsx"
 import { KeptFor } from "../servers/DeletedPage.tsx"
 
 interface Choice {
@@ -130,6 +131,11 @@ const itemsOf = (server: Server): ReadonlyArray<MenuItem> => {
     onChoose: () => confirm(`${verb} ${name}?`, text, `${verb} ${name}`, () => void run())
   })
   return [
+    {
+      text: "Schedule…",
+      whyNot: whyNot("schedules"),
+      onChoose: () => showSchedule(() => go(addressOf.schedules()), undefined, id)
+    },
     { text: "Upgrade to today’s blueprint…", whyNot: whyNot("change"), onChoose: () => showUpgrade(id) },
     {
       text: "Pause",
