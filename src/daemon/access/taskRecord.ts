@@ -4,11 +4,12 @@
  */
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
-import { Effect, Option, Schema, type Scope } from "effect"
+import { Effect, Schema, type Scope } from "effect"
 import { FileTaskState } from "../../contract/domain/FileTask.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { OperationProgress } from "../../contract/domain/Operation.ts"
-import { type IoError, io, listFolder, orMissing, readText } from "../disk/fsio.ts"
+import { type IoError, io, listFolder, orMissing } from "../disk/fsio.ts"
+import { recordReader } from "../disk/replaceFile.ts"
 import { temporaryName } from "../disk/safePath.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { ChangeScene } from "./changes.ts"
@@ -65,7 +66,7 @@ export interface TaskWork {
   ): Effect.Effect<TaskRecord | undefined, AccessError, Scope.Scope>
 }
 
-const decode = Schema.decodeUnknownOption(Schema.fromJsonString(TaskRecord))
+const read = recordReader(TaskRecord)
 
 export const newRecord = ({ begin }: TaskWork): TaskRecord => ({
   state: "running",
@@ -96,11 +97,7 @@ export const recordsOf = ({ folder }: Instance) => join(folder, "tasks")
 export const recordPath = (instance: Instance, id: string) => join(recordsOf(instance), `${id}.json`)
 export const recordText = (record: TaskRecord) => JSON.stringify(record).padEnd(RECORD_BYTES)
 
-export const readRecord = (instance: Instance, id: string) =>
-  readText(recordPath(instance, id)).pipe(
-    orMissing(""),
-    Effect.map((text) => Option.getOrUndefined(decode(text)))
-  )
+export const readRecord = (instance: Instance, id: string) => read(recordPath(instance, id))
 
 /** Removes records of tasks that have ended, except the newest. Other tasks of the server begin and end meanwhile. */
 export const prune = Effect.fnUntraced(function* (instance: Instance, isRunning: (id: string) => boolean) {

@@ -9,10 +9,9 @@ import {
   readFileInside,
   writeFileInside
 } from "../disk/safePath.ts"
-import { checkFind, type Find, PatchProblem, shown } from "./find.ts"
+import { checkFind, decodeText, type Encoding, encodeText, type Find, PatchProblem, shown } from "./find.ts"
 import { patchAside } from "./patchAside.ts"
 import { expandJson, type PlaceholderContext } from "./placeholders.ts"
-import { decodeText, type Encoding, encodeText } from "./text.ts"
 
 /** A file that cannot be patched, by its name in the blueprint, and why; no file was written. */
 export class ConfigPatchFailed extends Data.TaggedError("ConfigPatchFailed")<{

@@ -1,7 +1,19 @@
 /** INI files: sections, `key = value` or `key: value`, comments with `;` and `#`, values in quotes. */
 import { Result, type Schema } from "effect"
-import { flatText, type Leaf, leavesOf, type Patcher, problem, shown, type Unmatched } from "./find.ts"
-import { insertLines, joinLines, type Line, lineEndOf, splitLines } from "./text.ts"
+import {
+  flatText,
+  insertLines,
+  joinLines,
+  type Leaf,
+  type Line,
+  leavesOf,
+  lineEndOf,
+  type Patcher,
+  problem,
+  shown,
+  splitLines,
+  type Unmatched
+} from "./find.ts"
 
 /** A key in the file. The line is `head`, the value, `tail`; `quote` surrounds the value. */
 interface Entry {

@@ -12,8 +12,7 @@ import {
   readDeep,
   Written
 } from "./data.ts"
-import { type Patcher, problem } from "./find.ts"
-import { appended, applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
+import { appended, applyEdits, type Edit, lineEndOf, type Patcher, placeIn, problem } from "./find.ts"
 
 const dataOf = (text: string, root: Node) =>
   readDeep(root, (node, read) => {

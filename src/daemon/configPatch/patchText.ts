@@ -5,17 +5,18 @@ import {
   type Find,
   flatText,
   hasWildcard,
+  joinLines,
   leavesOf,
   type PatchedText,
   type Patcher,
   PatchProblem,
   problem,
-  shown
+  shown,
+  splitLines
 } from "./find.ts"
 import { patchIni } from "./ini.ts"
 import { patchJson } from "./json.ts"
 import { patchProperties } from "./properties.ts"
-import { joinLines, splitLines } from "./text.ts"
 import { patchToml } from "./toml.ts"
 import { patchXml } from "./xml.ts"
 import { patchYaml } from "./yaml.ts"

@@ -1,7 +1,6 @@
 /** Java properties files, read as `java.util.Properties` reads them; comments and layout stay. */
 import { Result, type Schema } from "effect"
-import { flatText, leavesOf, type Patcher, type Unmatched } from "./find.ts"
-import { applyEdits, type Edit, lineEndOf } from "./text.ts"
+import { applyEdits, type Edit, flatText, leavesOf, lineEndOf, type Patcher, type Unmatched } from "./find.ts"
 
 interface Property {
   readonly key: string

@@ -12,8 +12,7 @@ import {
   same,
   Written
 } from "./data.ts"
-import { type Patcher, problem, shown } from "./find.ts"
-import { appended, applyEdits, type Edit, lineEndOf } from "./text.ts"
+import { appended, applyEdits, type Edit, lineEndOf, type Patcher, problem, shown } from "./find.ts"
 import { isTable, isTables, type Part, partOf, pathOf, placesOf, readToml, type Table } from "./tomlTree.ts"
 
 const quoted = (text: string): string => JSON.stringify(text).replaceAll("\x7f", "\\u007f")

@@ -2,8 +2,7 @@
 import { Result } from "effect"
 import { type AST, ParseError, parseTOML } from "toml-eslint-parser"
 import { type Data, readDeep, Written } from "./data.ts"
-import { type PatchProblem, problem } from "./find.ts"
-import { placeIn } from "./text.ts"
+import { type PatchProblem, placeIn, problem } from "./find.ts"
 
 export interface Table {
   readonly parent: Table | undefined

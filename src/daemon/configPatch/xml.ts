@@ -7,13 +7,13 @@ import {
   flatText,
   isJsonList,
   isJsonMap,
+  lineEndOf,
   type Patcher,
   PatchProblem,
   problem,
   shown,
   type Unmatched
 } from "./find.ts"
-import { lineEndOf } from "./text.ts"
 import {
   addElement,
   attributeOf,

@@ -27,8 +27,16 @@ import {
   same,
   Written
 } from "./data.ts"
-import { type Patcher, PatchProblem, problem, spelledAs } from "./find.ts"
-import { applyEdits, type Edit, lineEndOf, placeIn } from "./text.ts"
+import {
+  applyEdits,
+  type Edit,
+  lineEndOf,
+  type Patcher,
+  PatchProblem,
+  placeIn,
+  problem,
+  spelledAs
+} from "./find.ts"
 
 type YamlContainer = YAMLMap | YAMLSeq
 const isYamlContainer = (node: unknown): node is YamlContainer => isMap(node) || isSeq(node)

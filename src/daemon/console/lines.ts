@@ -101,11 +101,9 @@ export const lineReader = (offset = 0, isWithin = false) => {
 
 const decoder = new TextDecoder("utf-8", { fatal: false, ignoreBOM: true })
 
-/** Returns the text of a line; bytes that are not UTF-8 become U+FFFD. */
-const decodeLine = (data: Uint8Array): string => decoder.decode(data)
-
+/** Returns a line as text; bytes that are not UTF-8 become U+FFFD. */
 export const lineOf = ({ bytes, continues, isCut }: LinePart): Line => ({
-  text: decodeLine(bytes),
+  text: decoder.decode(bytes),
   continues,
   isCut
 })
@@ -179,12 +177,12 @@ export const makeLineIndex = (path: string) => {
     const stride = Math.floor(from / STRIDE)
     let number = stride * STRIDE
     const end = yield* scan(path, checkpoints[stride] ?? 0, ({ at, bytes }) => {
-      if (number >= from && number < to) found.push({ at, text: decodeLine(bytes) })
+      if (number >= from && number < to) found.push({ at, text: decoder.decode(bytes) })
       number++
       return number < to
     }).pipe(orMissing(nothing))
     if (unfinished && number < to && number >= from && end.bytes.length > 0)
-      found.push({ at: end.at, text: decodeLine(end.bytes) })
+      found.push({ at: end.at, text: decoder.decode(end.bytes) })
     return found
   })
 

@@ -3,8 +3,8 @@ import * as sync from "node:fs"
 import * as fs from "node:fs/promises"
 import { dirname } from "node:path"
 import { promisify } from "node:util"
-import { Effect } from "effect"
-import { flushed, type IoError, io, ioSync, syncFolder } from "./fsio.ts"
+import { Effect, Option, Schema } from "effect"
+import { flushed, type IoError, io, ioSync, orMissing, readText, syncFolder } from "./fsio.ts"
 import { isNoRoom } from "./remedy.ts"
 
 const openLater = promisify(sync.open)
@@ -36,6 +36,13 @@ export const writeAtomic = (path: string, text: string): Effect.Effect<void, IoE
 /** Writes a file of a folder that is not in place yet: a reader, also after a crash, sees all of it or no folder. */
 export const writeNew = (path: string, text: string): Effect.Effect<void, IoError> =>
   writeSynced(`write ${path}`, path, "wx", (fd) => sync.writeFileSync(fd, text))
+
+/** Makes the reader of JSON files of this service. A file that is missing, or not as the schema says, is nothing. */
+export const recordReader = <A>(schema: Schema.ConstraintDecoder<A>) => {
+  const decode = Schema.decodeUnknownOption(Schema.fromJsonString(schema))
+  return (path: string) =>
+    Effect.map(readText(path).pipe(orMissing("")), (text) => Option.getOrUndefined(decode(text)))
+}
 
 const BLOCK = 4096
 const blocksOf = (bytes: number): number => Math.ceil(bytes / BLOCK)

@@ -129,7 +129,7 @@ export interface FileContext {
   readonly planOf: ReturnType<typeof makePlanOf>
   /** The user of containers, who owns the volumes that servers write. */
   readonly volumesUser: RunUser
-  readonly permits: Permits
+  readonly permits: ReturnType<typeof makePermits>
 }
 
 export const makePermits = () => ({
@@ -138,7 +138,6 @@ export const makePermits = () => ({
   /** A separate limit: a server whose files are ready does not wait for changes of owners. */
   chown: Semaphore.makeUnsafe(4)
 })
-type Permits = ReturnType<typeof makePermits>
 
 export const sharedOwner = (
   { storage, volumesUser, writers }: FileContext,

@@ -11,23 +11,17 @@
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
 import { IoError, listFolder, orMissing, orOn, readText } from "../disk/fsio.ts"
-import { writeAtomic, writeNew } from "../disk/replaceFile.ts"
+import { recordReader, writeAtomic, writeNew } from "../disk/replaceFile.ts"
 
 /** The record of a plain instance, beside `files`. */
 const PlainRecord = Schema.Struct({ format: Schema.Literal(1), base: Schema.String })
-const decodePlain = Schema.decodeUnknownEffect(Schema.fromJsonString(PlainRecord))
+const readPlain = recordReader(PlainRecord)
 
 export const plainPath = (folder: string) => join(folder, "files.json")
 
 /** Returns the generation that the files were copied from, unless the record is missing or unreadable. */
-export const plainBase = Effect.fnUntraced(function* (folder: string) {
-  const text = yield* readText(plainPath(folder)).pipe(orMissing(undefined))
-  if (text === undefined) return undefined
-  return yield* decodePlain(text).pipe(
-    Effect.map(({ base }) => base),
-    Effect.orElseSucceed(() => undefined)
-  )
-})
+export const plainBase = (folder: string) =>
+  Effect.map(readPlain(plainPath(folder)), (record) => record?.base)
 
 /** Records the generation, once the files are in place: until then, an interrupted change is repeated. */
 export const recordPlainBase = (folder: string, base: string) =>

@@ -8,8 +8,8 @@ import { Effect, Option, Schema } from "effect"
 import { isWithin, nameBytes } from "../../contract/domain/Files.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { Bytes, UploadRequest } from "../../contract/nodeApi/NodeUploadsApi.ts"
-import { forEachEntry, io, listFolder, makeClosedFolder, orMissing, readText } from "../disk/fsio.ts"
-import { writeAtomic } from "../disk/replaceFile.ts"
+import { forEachEntry, io, listFolder, makeClosedFolder, orMissing } from "../disk/fsio.ts"
+import { recordReader, writeAtomic } from "../disk/replaceFile.ts"
 import { enter, enterAll, openRoot, io as uninterruptible, within } from "../disk/safePath.ts"
 import type { FileLayout } from "./fileLayout.ts"
 import type { InstanceFiles } from "./InstanceFiles.ts"
@@ -31,7 +31,7 @@ export const UploadRecord = Schema.Struct({
 })
 export type UploadRecord = typeof UploadRecord.Type
 
-const decode = Schema.decodeUnknownOption(Schema.fromJsonString(UploadRecord))
+const read = recordReader(UploadRecord)
 
 const SUFFIX = ".json"
 const folderOf = (folder: string) => join(folder, "uploads")
@@ -42,11 +42,7 @@ export const uploadIds = (folder: string) =>
     names.flatMap((name) => (name.endsWith(SUFFIX) ? [name.slice(0, -SUFFIX.length)] : []))
   )
 
-export const readUpload = (folder: string, id: string) =>
-  readText(pathOf(folder, id)).pipe(
-    orMissing(""),
-    Effect.map((text) => Option.getOrUndefined(decode(text)))
-  )
+export const readUpload = (folder: string, id: string) => read(pathOf(folder, id))
 
 export const saveUpload = (folder: string, record: UploadRecord) =>
   Effect.andThen(

@@ -1,7 +1,8 @@
 /** The uids of servers: each is kept with its server, and reused only when no file of the server is left. */
 import { join } from "node:path"
-import { Effect, Option, Schema } from "effect"
-import { listFolder, lstat, readText } from "../disk/fsio.ts"
+import { Effect, Schema } from "effect"
+import { listFolder, lstat } from "../disk/fsio.ts"
+import { recordReader } from "../disk/replaceFile.ts"
 import { instanceFolder } from "../files/sharedFiles.ts"
 import type { Run, Runtime } from "../runtime/Runtime.ts"
 import type { InstanceFile } from "../state/InstanceFile.ts"
@@ -29,14 +30,12 @@ export const warnOfRoot = (
 /** The files of a server folder that record its uid and its disk quota. A removal deletes them last. */
 export const OWNERSHIP_FILES: ReadonlyArray<string> = ["server.json", "project"]
 
-const KeptState = Schema.fromJsonString(Schema.Struct({ uid: Schema.optionalKey(Schema.Int) }))
-const decodeKept = Schema.decodeUnknownOption(KeptState)
+const readKept = recordReader(Schema.Struct({ uid: Schema.optionalKey(Schema.Int) }))
 
 /** Returns the uid of a server's files by its state, or else by their owner. */
 const uidOfFolder = Effect.fnUntraced(function* (folder: string) {
-  const text = yield* Effect.orElseSucceed(readText(join(folder, "server.json")), () => "")
-  const kept = Option.getOrUndefined(decodeKept(text))?.uid
-  if (kept !== undefined) return kept
+  const kept = yield* Effect.orElseSucceed(readKept(join(folder, "server.json")), () => undefined)
+  if (kept?.uid !== undefined) return kept.uid
   return (yield* Effect.orElseSucceed(lstat(instanceFolder(folder)), () => undefined))?.uid
 })
 

@@ -4,6 +4,7 @@ import { join } from "node:path"
 import { Deferred, Effect, Layer, Option, Schedule, Schema } from "effect"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { type IoError, io, isDiskFull, openFile, readText, removeTree } from "../disk/fsio.ts"
+import { recordReader } from "../disk/replaceFile.ts"
 import { bootId, readProc, readUid } from "../host/procfs.ts"
 import { CGROUP_LIMITS, openCgroups } from "./cgroup.ts"
 import { KILLED, type ProcessExit } from "./exitReason.ts"
@@ -39,7 +40,7 @@ const LIVENESS_INTERVAL = 500
 const MAX_LIST_AGE = 1000
 
 const ProcessName = { pid: Schema.Int, start: Schema.String }
-const RunRecord = Schema.fromJsonString(
+const readRun = recordReader(
   Schema.Struct({
     token: Schema.String,
     ...ProcessName,
@@ -49,7 +50,6 @@ const RunRecord = Schema.fromJsonString(
     terminal: Schema.Boolean
   })
 )
-const decodeRunRecord = Schema.decodeUnknownEffect(RunRecord)
 
 const SHIM = readFileSync(new URL("./shim.sh", import.meta.url), "utf8")
 
@@ -125,11 +125,7 @@ const recordMissing = Effect.fnUntraced(function* (folder: string) {
 })
 
 /** Returns the run record, unless it is missing or incomplete. */
-const readRecord = (folder: string) =>
-  readText(runPath(folder)).pipe(
-    Effect.flatMap(decodeRunRecord),
-    Effect.orElseSucceed(() => undefined)
-  )
+const readRecord = (folder: string) => Effect.orElseSucceed(readRun(runPath(folder)), () => undefined)
 
 const adopt = Effect.fnUntraced(function* (
   parts: HostParts,

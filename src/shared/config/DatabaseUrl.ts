@@ -20,26 +20,9 @@ export interface SqliteUrl {
 
 export type DatabaseUrl = SqliteUrl | PostgresUrl
 
-const parameters: ReadonlySet<string> = new Set([
-  "host",
-  "port",
-  "user",
-  "password",
-  "dbname",
-  "application_name",
-  "connect_timeout",
-  "options",
-  "sslmode",
-  "sslrootcert"
-])
-const sslModes: ReadonlySet<string> = new Set([
-  "disable",
-  "allow",
-  "prefer",
-  "require",
-  "verify-ca",
-  "verify-full"
-])
+const parameter =
+  /^(?:host|port|user|password|dbname|application_name|connect_timeout|options|sslmode|sslrootcert)$/
+const sslModes = /^(?:disable|allow|prefer|require|verify-ca|verify-full)$/
 
 const decoded = (text: string): string | undefined => {
   try {
@@ -55,8 +38,8 @@ const parsePostgres = (text: string): PostgresUrl | undefined => {
   const given = url.searchParams
   const sslmode = given.get("sslmode")
   const timeout = given.get("connect_timeout")
-  if (![...given.keys()].every((name) => parameters.has(name))) return undefined
-  if (sslmode !== null && !sslModes.has(sslmode)) return undefined
+  if (![...given.keys()].every((name) => parameter.test(name))) return undefined
+  if (sslmode !== null && !sslModes.test(sslmode)) return undefined
   if (timeout !== null && !/^\d{1,4}$/.test(timeout)) return undefined
   const host = given.get("host") ?? decoded(url.hostname.replace(/^\[(.*)\]$/, "$1"))
   const port = Number(given.get("port") ?? (url.port || "5432"))

@@ -1,7 +1,7 @@
 import { join } from "node:path"
 import { Effect, Schema } from "effect"
-import { type IoError, orMissing, readText } from "../../disk/fsio.ts"
-import { writeAtomic } from "../../disk/replaceFile.ts"
+import type { IoError } from "../../disk/fsio.ts"
+import { recordReader, writeAtomic } from "../../disk/replaceFile.ts"
 import { ProcessExit } from "../exitReason.ts"
 import { listOwn, removeContainer, removeOwn } from "./containers.ts"
 import { Engine, type EngineError } from "./Engine.ts"
@@ -14,7 +14,7 @@ const ContainerRecord = Schema.Struct({
 })
 type ContainerRecord = typeof ContainerRecord.Type
 
-const decode = Schema.decodeUnknownEffect(Schema.fromJsonString(ContainerRecord))
+const read = recordReader(ContainerRecord)
 
 const pathIn = (folder: string) => join(folder, "container.json")
 
@@ -23,11 +23,8 @@ export const writeContainerRecord = (folder: string, record: ContainerRecord): E
 
 /** Returns the record of a run, unless there is none or it belongs to another run. */
 export const readContainerRecord = (folder: string, token: string) =>
-  readText(pathIn(folder)).pipe(
-    Effect.flatMap(decode),
-    Effect.map((record) => (record.token === token ? record : undefined)),
-    Effect.catchTag("SchemaError", () => Effect.succeed(undefined)),
-    orMissing(undefined),
+  read(pathIn(folder)).pipe(
+    Effect.map((record) => (record?.token === token ? record : undefined)),
     Effect.catch((error) => Effect.as(Effect.logWarning(error.message), undefined))
   )
 
