@@ -59,7 +59,6 @@ interface Row {
 }
 
 const listing: Listing<Row> = {
-  id: ({ name }) => name,
   columns: {
     name: ({ name }) => name,
     url: ({ url }) => url,

@@ -60,7 +60,6 @@ const stateOf = ({ refusal, version }: DatabaseStatus): string => {
 }
 
 const tables: Listing<DatabaseStatus["counts"][number]> = {
-  id: ({ table }) => table,
   columns: {
     table: ({ table }) => table,
     rows: ({ rows }) => String(rows)

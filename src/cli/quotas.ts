@@ -23,7 +23,6 @@ const useOf = (name: keyof QuotaUse) => (quota: NamedQuota) => {
 }
 
 const listing: Listing<NamedQuota> = {
-  id: ({ name }) => name,
   columns: {
     name: ({ name }) => name,
     servers: useOf("servers"),

@@ -8,7 +8,6 @@ import {
   type ScheduleRun,
   ScheduleStep
 } from "../contract/domain/Schedule.ts"
-import { labelConditions } from "../contract/domain/Selector.ts"
 import { countsOf, readStep, readWarning, STEP_FORMS, stepText } from "../dashboard/dom/stepText.ts"
 import {
   choiceFlag,
@@ -24,7 +23,7 @@ import {
 } from "./shared/command.ts"
 import { ifMissing, wrongUsage } from "./shared/failures.ts"
 import { ask, CommandClient } from "./shared/musterClient.ts"
-import { only, selectionOf, selectorFlag, serverNamed } from "./shared/named.ts"
+import { conditionsOf, only, selectionOf, selectorFlag, serverNamed } from "./shared/named.ts"
 import {
   formatOf,
   jsonOf,
@@ -79,18 +78,9 @@ const askFor =
 
 const serversText = ({ selector = {}, server_id }: Schedule): string =>
   server_id ??
-  [
-    ...Object.entries({
-      blueprint: selector.blueprint_id,
-      node: selector.node_id,
-      status: selector.status
-    }).flatMap(([kind, value]) => (value === undefined ? [] : [`${kind}=${value}`])),
-    ...labelConditions(selector).map((condition) => `label=${condition}`),
-    ...(selector.ids === undefined ? [] : [`${selector.ids.length} ids`])
-  ].join(" ")
+  [...conditionsOf(selector), ...(selector.ids === undefined ? [] : [`${selector.ids.length} ids`])].join(" ")
 
 const listing: Listing<Schedule> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     name: ({ name }) => name,
@@ -114,7 +104,6 @@ const listing: Listing<Schedule> = {
 }
 
 const runListing: Listing<ScheduleRun> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     due: ({ due_at }) => due_at,

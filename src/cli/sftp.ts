@@ -17,7 +17,6 @@ import { runProgram } from "./shared/terminal.ts"
 const hostText = ({ host }: SftpAddress) => (host.includes(":") ? `[${host}]` : host)
 
 const addressListing: Listing<SftpAddress> = {
-  id: ({ fingerprint }) => fingerprint,
   columns: {
     fingerprint: ({ fingerprint }) => fingerprint,
     address: (address) => `${hostText(address)}:${address.port}`,

@@ -14,7 +14,6 @@ import { type Listing, outputFlags, printList } from "./shared/output.ts"
 import { note } from "./shared/terminal.ts"
 
 const listing: Listing<SettingView> = {
-  id: ({ name }) => name,
   columns: {
     setting: ({ name }) => name,
     value: ({ value }) => value ?? "(secret)",
@@ -62,29 +61,23 @@ export const version = command("version", {
 
 const fileOf = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
 
+const asked = <A, E extends object, R>(use: Parameters<typeof ask<A, E, R>>[0]) =>
+  Effect.map(ask(use), fileOf)
+
 const parts = {
   "version.json": Effect.map(
     ask((muster) => muster.system.info()),
     (service) => fileOf({ command: ownVersion, service })
   ),
-  "settings.json": Effect.map(
-    ask((muster) => muster.system.settings()),
-    fileOf
-  ),
+  "settings.json": asked((muster) => muster.system.settings()),
   "nodes.json": Effect.map(
     Effect.flatMap(allNodes, (nodes) =>
       Effect.forEach(nodes, ({ id }) => ask((muster) => muster.nodes.get({ params: { node: id } })))
     ),
     fileOf
   ),
-  "warnings.json": Effect.map(
-    ask((muster) => muster.blueprints.warnings()),
-    fileOf
-  ),
-  "sources.json": Effect.map(
-    ask((muster) => muster.blueprints.sources()),
-    fileOf
-  ),
+  "warnings.json": asked((muster) => muster.blueprints.warnings()),
+  "sources.json": asked((muster) => muster.blueprints.sources()),
   "log.txt": Effect.map(
     ask((muster) => muster.system.log()),
     (lines) => `${lines.join("\n")}\n`

@@ -54,7 +54,6 @@ const webhookId = webhookArgument.pipe(Argument.map(WebhookId.make))
 const colors = { active: "green", retrying: "yellow", parked: "red" } as const
 
 const listing: Listing<Webhook> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     state: ({ state }) => ({ text: state, color: colors[state] }),

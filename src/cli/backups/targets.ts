@@ -14,7 +14,6 @@ const s3 =
     target.type === "s3" ? (read(target) ?? "") : ""
 
 const listing: Listing<BackupTargetView> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     type: ({ type }) => type,

@@ -38,7 +38,6 @@ const reloadCommand = <E extends object, R>(
 const blueprintArgument = textArgument("blueprint", "Id of the blueprint")
 
 const listing: Listing<BlueprintView> = {
-  id: ({ metadata }) => metadata.id,
   columns: {
     id: ({ metadata }) => metadata.id,
     name: ({ metadata }) => metadata.name,
@@ -131,7 +130,6 @@ export const blueprints = group("blueprints", {
 })
 
 const softwareListing: Listing<Software> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     name: ({ name }) => name,

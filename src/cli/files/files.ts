@@ -91,7 +91,6 @@ export const ls = command("ls", {
 })
 
 const matches: Listing<FileMatch> = {
-  id: ({ path }) => path,
   columns: {
     path: ({ path }) => path,
     line: ({ line }) => (line === undefined ? "" : String(line)),

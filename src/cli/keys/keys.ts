@@ -28,7 +28,6 @@ const keyNamed = Effect.fnUntraced(function* (text: string) {
 })
 
 const sshListing: Listing<SshKey> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     type: ({ type }) => type,
@@ -174,7 +173,6 @@ const stateText = ({ expires_at, revoked_at, state }: ShownKey): string => {
 }
 
 const listing: Listing<ShownKey> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     scope: scopeOf,

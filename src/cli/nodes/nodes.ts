@@ -15,7 +15,6 @@ const gib = (bytes: number): string => (bytes / GIB).toFixed(1)
 const share = (used: number, all: number): string => `${gib(used)}/${gib(all)} GiB`
 
 const listing: Listing<NodeDetail> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     name: ({ name }) => name,

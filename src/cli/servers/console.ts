@@ -11,7 +11,7 @@ import { stripAnsi } from "../../contract/domain/ConsoleLine.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { overlap } from "../../dashboard/dom/overlap.ts"
 import { command, followFlag, switchFlag } from "../shared/command.ts"
-import { CommandError } from "../shared/failures.ts"
+import { CommandError, ifMissing } from "../shared/failures.ts"
 import { ask, askAgain, askStream, following } from "../shared/musterClient.ts"
 import { serverArgument, serverNamed } from "../shared/named.ts"
 import { isInteractive, note, shown } from "../shared/terminal.ts"
@@ -94,11 +94,7 @@ const poll = Effect.fnUntraced(function* (
     yield* Effect.forEach(missing.length === 0 ? [] : stored.slice(-missing.length), print, { discard: true })
     had = stored
   })
-  yield* Effect.catchIf(
-    Effect.forever(once),
-    ({ status }) => status === "notFound",
-    () => Effect.void
-  )
+  yield* Effect.forever(once).pipe(ifMissing(() => Effect.void))
 })
 
 const mayOpenConsoles = Effect.map(

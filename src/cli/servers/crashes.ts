@@ -15,7 +15,6 @@ const restartOf = ({ restart }: CrashRecord): string => {
 }
 
 const listing: Listing<CrashRecord> = {
-  id: ({ id }) => id,
   columns: {
     crashed: ({ crashed_at }) => crashed_at,
     server: ({ server_id }) => server_id,

@@ -35,7 +35,6 @@ const LAST_LINES = 20
 const gib = (bytes: number): string => `${(bytes / GIB).toFixed(1)} GiB`
 
 const candidates: Listing<NodeFit> = {
-  id: ({ node_id }) => node_id,
   columns: {
     node: ({ node_id }) => node_id,
     name: ({ node_name }) => node_name,
@@ -80,20 +79,13 @@ const whyDeleted = Effect.fnUntraced(function* ({ id }: Server) {
 /** Waits for a new server, and shows its installation meanwhile. */
 const untilUp = Effect.fnUntraced(function* (server: Server, starts: boolean, timeout: string) {
   yield* note(`Server ${server.id} installs on ${server.node_name}.`)
-  const done = Effect.catchIf(
-    waitFor(server.id, starts ? "running" : "installed", timeout),
-    ({ status }) => status === "notFound",
-    () => whyDeleted(server)
+  const done = waitFor(server.id, starts ? "running" : "installed", timeout).pipe(
+    ifMissing(() => whyDeleted(server))
   )
   let isUp = false
   const progress = installationPrinter(server.id, undefined, () => isUp)
   // A deleted server has no output.
-  const unlessDeleted = <A, R>(printed: Effect.Effect<A, CommandError, R>) =>
-    Effect.catchIf(
-      printed,
-      ({ status }) => status === "notFound",
-      () => Effect.void
-    )
+  const unlessDeleted = ifMissing(() => Effect.void)
   const followed = Effect.timeoutOption(unlessDeleted(followInstallation(progress)), durationOf(timeout))
   const [found] = yield* Effect.all([Effect.exit(done), followed], { concurrency: "unbounded" })
   isUp = starts && Exit.isSuccess(found)

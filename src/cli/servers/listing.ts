@@ -36,7 +36,6 @@ const of =
     stats === null || stats === undefined ? "" : read(stats)
 
 const listing: Listing<Server> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     name: ({ name }) => name ?? "",
@@ -251,7 +250,6 @@ const runOf = ({ run }: Server): string =>
   run === undefined ? "" : run.stopped_by === undefined ? run.run : `${run.run}, stopped by ${run.stopped_by}`
 
 export const servers: Listing<Server> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     name: ({ name }) => name ?? "",
@@ -275,7 +273,6 @@ export const servers: Listing<Server> = {
 
 /** Deleted servers whose files are kept. */
 const deleted: Listing<Server> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     name: ({ name }) => name ?? "",

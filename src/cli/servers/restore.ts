@@ -50,7 +50,6 @@ const entries = ({ bytes, count, first }: RestorePlan["created"]): string => {
 }
 
 const plans: Listing<RestorePlan> = {
-  id: ({ backup_id }) => backup_id,
   columns: {
     backup: ({ backup_id }) => backup_id,
     created: ({ created }) => entries(created),

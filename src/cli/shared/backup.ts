@@ -25,7 +25,6 @@ const colors: Readonly<Record<BackupState, Color | undefined>> = {
 const bytesText = (bytes: number | undefined): string => (bytes === undefined ? "" : sizeText(bytes))
 
 export const listing: Listing<Backup> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     server: ({ server_id, server_name }) => server_name ?? server_id,

@@ -5,7 +5,7 @@ import type { RequestOf, ServerEndpoints } from "../../client/calls.ts"
 import { ServerId } from "../../contract/domain/Id.ts"
 import { labelCondition } from "../../contract/domain/Labels.ts"
 import type { Node } from "../../contract/domain/Node.ts"
-import type { Selector } from "../../contract/domain/Selector.ts"
+import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { ServerStatus } from "../../contract/domain/ServerStatus.ts"
 import { textArgument } from "./command.ts"
@@ -167,6 +167,17 @@ export const selectionOf = Effect.fnUntraced(function* (conditions: ReadonlyArra
   for (const text of conditions) selection = yield* withCondition(selection, text)
   return selection
 })
+
+/** Returns the conditions of a selector as the command line writes them, without its ids. */
+export const conditionsOf = (selector: Selector): ReadonlyArray<string> => {
+  const { blueprint_id: blueprint, node_id: node, status } = selector
+  return [
+    ...Object.entries({ blueprint, node, status }).flatMap(([kind, value]) =>
+      value === undefined ? [] : [`${kind}=${value}`]
+    ),
+    ...labelConditions(selector).map((label) => `label=${label}`)
+  ]
+}
 
 export const queryOf = ({ labels, ...others }: Selection) => ({
   ...others,

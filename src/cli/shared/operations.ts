@@ -35,7 +35,6 @@ const percentOf = ({ progress }: Operation): string =>
 const colors = { done: "green", failed: "red", cancelled: "yellow" } as const
 
 export const listing: Listing<Operation> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     kind: ({ kind }) => kind,

@@ -82,11 +82,14 @@ interface Column<A> {
 export const wide = <A>(of: (item: A) => Cell): Column<A> =>
   Object.assign((item: A) => of(item), { isWide: true as const })
 
-/** How objects are shown: the columns by their names, and the object's id. */
+/** How objects are shown: the columns by their names, and the id; default: the column `id`, else the first one. */
 export interface Listing<A> {
   readonly columns: Readonly<Record<string, Column<A>>>
-  readonly id: (item: A) => string
+  readonly id?: (item: A) => Cell
 }
+
+const idOf = <A>({ columns, id = columns.id ?? Object.values(columns)[0] }: Listing<A>, item: A): string =>
+  id === undefined ? "" : textIn(id(item))
 
 /** Returns a value as JSON without characters that act on a terminal. */
 export const jsonOf = (value: unknown, space?: number): string =>
@@ -109,8 +112,8 @@ export const tableOfItems = <A>(listing: Listing<A>, items: ReadonlyArray<A>, is
   )
 }
 
-const linesOf = <A>(format: "jsonl" | "id", { id }: Listing<A>, items: ReadonlyArray<A>): string =>
-  items.map((item) => (format === "id" ? escapeText(id(item)) : jsonOf(item))).join("\n")
+const linesOf = <A>(format: "jsonl" | "id", listing: Listing<A>, items: ReadonlyArray<A>): string =>
+  items.map((item) => (format === "id" ? escapeText(idOf(listing, item)) : jsonOf(item))).join("\n")
 
 /** Prints objects in the form that the flags name. If there is none, people get `empty` on standard error. */
 export const printList = <A>(

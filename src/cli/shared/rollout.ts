@@ -12,12 +12,12 @@ import {
   type Rollout,
   type RolloutPlan
 } from "../../contract/domain/Rollout.ts"
-import { labelConditions, type Selector } from "../../contract/domain/Selector.ts"
+import type { Selector } from "../../contract/domain/Selector.ts"
 import type { DefinitionChange } from "../../contract/domain/ServerDefinition.ts"
 import { choiceFlag, given, numberFlag, switchFlag, textFlag } from "./command.ts"
 import { CommandError, withCommands } from "./failures.ts"
 import { ask, RETRY_PAUSE, reconnecting, whileReachable } from "./musterClient.ts"
-import { labelledServers } from "./named.ts"
+import { conditionsOf, labelledServers } from "./named.ts"
 import {
   formatOf,
   jsonOf,
@@ -53,7 +53,6 @@ const shortText = (value: unknown, other: unknown): string => {
 }
 
 export const changes: Listing<DefinitionChange> = {
-  id: ({ path }) => path,
   columns: {
     path: ({ path }) => path,
     from: ({ from, to }) => shortText(from, to),
@@ -70,13 +69,10 @@ const notBegun = ({ done, failed_total, rolled_back = 0, total, under_way, waiti
 
 /** Returns the conditions of a selector as the command line writes them; the first ids in one condition. */
 const selectorText = (selector: Selector): string => {
-  const { blueprint_id: blueprint, ids = [], node_id: node, status } = selector
+  const { ids = [] } = selector
   const more = ids.length > NAMED ? ",…" : ""
   return [
-    ...Object.entries({ blueprint, node, status }).flatMap(([kind, value]) =>
-      value === undefined ? [] : [`${kind}=${value}`]
-    ),
-    ...labelConditions(selector).map((label) => `label=${label}`),
+    ...conditionsOf(selector),
     ...(ids.length === 0 ? [] : [`ids=${ids.slice(0, NAMED).join(",")}${more}`])
   ].join(" ")
 }
@@ -85,7 +81,6 @@ const revisionText = ({ blueprint_id, from, servers, to }: RevisionChange): stri
   `${blueprint_id} ${from.version} (${from.revision}) -> ${to.version} (${to.revision}): ${servers}`
 
 export const listing: Listing<Rollout> = {
-  id: ({ id }) => id,
   columns: {
     id: ({ id }) => id,
     state: ({ state }) => ({ text: state, color: state === "failed" ? "red" : undefined }),

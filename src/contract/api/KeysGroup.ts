@@ -123,12 +123,9 @@ export const CreateQuota = Schema.Struct({ name: QuotaName, ...optionalInputs(qu
   .annotate({ identifier: "CreateQuota" })
 
 /** Body of `PATCH /api/quotas/:quota`; null removes a limit. */
-export const PatchQuota = Schema.Struct({
-  max_servers: Schema.optionalKey(Schema.NullOr(quotaLimits.max_servers)),
-  max_memory: Schema.optionalKey(Schema.NullOr(quotaLimits.max_memory)),
-  max_cpu: Schema.optionalKey(Schema.NullOr(quotaLimits.max_cpu)),
-  max_disk: Schema.optionalKey(Schema.NullOr(quotaLimits.max_disk))
-}).annotate({ identifier: "PatchQuota" })
+export const PatchQuota = Schema.Struct(
+  Struct.map(Struct.map(quotaLimits, Schema.NullOr), Schema.optionalKey)
+).annotate({ identifier: "PatchQuota" })
 
 /** Quotas that keys share; only keys of the scope `AppAdmin` manage them (spec 6.4). */
 export class QuotasGroup extends HttpApiGroup.make("quotas")

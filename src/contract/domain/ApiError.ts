@@ -70,18 +70,51 @@ const errorFields = <const S extends ErrorStatus>(status: S, hint: string) => ({
   request_id: RequestIdField
 })
 
+/** The statuses of errors, and their default next steps. */
+const kinds = {
+  BadRequest: [400, "Send a well-formed HTTP/1.1 request."],
+  Unauthorized: [401, "Send the header `Authorization: Bearer <key>`."],
+  Forbidden: [
+    403,
+    "Use a key with this scope or right: `muster keys create --scope` and `--allow` make one."
+  ],
+  NotFound: [404, "Check the id; the list route shows what exists."],
+  MethodNotAllowed: [405, "Use a method that `Allow` names."],
+  Conflict: [409, "Read the current state and try again."],
+  CursorExpired: [
+    410,
+    "List the servers again (GET /api/servers), then open the stream with the X-Muster-Cursor of that list as cursor: no change is missed."
+  ],
+  PreconditionFailed: [412, "Read the file again, and repeat the change with its new ETag."],
+  BodyTooLarge: [413, "Send a smaller body."],
+  RangeNotSatisfiable: [416, "Ask for bytes below the size of the file."],
+  InvalidRequest: [422, "Correct the field that `detail` names; /docs describes every route."],
+  Locked: [423, "Wait until the other request has ended, then ask for the offset and continue there."],
+  UpgradeRequired: [426, "Open this path with a WebSocket client."],
+  TooManyRequests: [429, "Wait for the seconds that `Retry-After` names."],
+  ChecksumMismatch: [460, "Send the bytes again from the same offset; they were changed on their way."],
+  InternalError: [500, "Quote request_id when you report this."],
+  NodeFailure: [502, "Read the log of the node; quote request_id."],
+  SourceFailed: [
+    502,
+    "The definitions of the last successful sync stay in use. Correct the cause, then reload."
+  ],
+  Unavailable: [503, "Try again shortly."],
+  TimedOut: [504, "The work may continue; read the current state before a repetition."],
+  InsufficientStorage: [507, "Free space on the disk of the database."]
+} as const
+
 /**
  * The base of errors that callers see: the body of spec 1.4. `_tag` lives on the prototype, so the body has no sixth
- * field. `hint` is the default next step.
+ * field.
  */
 export const ApiError =
   <Self = never>() =>
-  <const Tag extends string, const S extends ErrorStatus>(tag: Tag, status: S, hint: string) => {
+  <const Tag extends keyof typeof kinds>(tag: Tag) => {
+    const status = kinds[tag][0]
     const Base = Schema.Error<Self, { readonly _tag: Tag } & HttpServerRespondable.Respondable>(tag)(
-      errorFields(status, hint),
-      {
-        httpApiStatus: status
-      }
+      errorFields(status, kinds[tag][1]),
+      { httpApiStatus: status }
     )
     // A class expression's prototype is not in the type that Schema.Error returns.
     const prototype = (Base as unknown as { prototype: object }).prototype

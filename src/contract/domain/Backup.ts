@@ -18,7 +18,6 @@ export type BackupState = typeof BackupState.Type
 
 /** Whether the server wrote while its files were read (spec 12.2). */
 export const Consistency = Schema.Literals(["stopped", "quiesced", "paused", "crash"])
-export type Consistency = typeof Consistency.Type
 
 /** `written`: what the server has written over its base. `full`: all of its files (spec 12.12). */
 export const BackupKind = Schema.Literals(["written", "full"])

@@ -57,7 +57,6 @@ export const S3Settings = Schema.Struct({
   access_key_id: s3Fields.access_key_id,
   path_style: Schema.optionalKey(s3Fields.path_style)
 })
-export type S3Settings = typeof S3Settings.Type
 
 /** A folder of each node that makes backups in the target. The pattern refuses empty names, `.`, `..` and controls. */
 export const TargetFolder = Schema.String.check(

@@ -63,7 +63,6 @@ export const RestartRule = Schema.Struct({
   /** Seconds after which the delay of a running server starts over. */
   reset_after: Schema.optionalKey(Schema.Finite)
 }).annotate({ identifier: "RestartRule" })
-export type RestartRule = typeof RestartRule.Type
 
 /** The back-off of blueprints and definitions that give none, in seconds. */
 export const DEFAULT_BACKOFF = { delay: 5, max_delay: 300, reset_after: 600 } as const

@@ -10,7 +10,6 @@ import { InstallState } from "./InstallState.ts"
  * old node, which must release the server. A `failed` server stays until the next drain.
  */
 export const MigrationPhase = Schema.Literals(["leaving", "arriving", "returning", "failed"])
-export type MigrationPhase = typeof MigrationPhase.Type
 
 /** The former place of a server, to return to. */
 export const Origin = Schema.Struct({
@@ -18,7 +17,6 @@ export const Origin = Schema.Struct({
   install: InstallState,
   last_sequence: Schema.Int
 })
-export type Origin = typeof Origin.Type
 
 export const Migration = Schema.Struct({
   server_id: ServerId,

@@ -171,7 +171,6 @@ export const HeartbeatAnswer = Schema.Struct({
   /** The address that the control plane calls, and why the call fails. */
   unreachable: Schema.String
 }).annotate({ identifier: "HeartbeatAnswer" })
-export type HeartbeatAnswer = typeof HeartbeatAnswer.Type
 
 const reportFields = {
   server_id: ServerKey,

@@ -33,7 +33,6 @@ export type QuiesceRule = typeof QuiesceRule.Type
 
 /** `auto`: as the software says, if the server runs. */
 export const QuiesceMode = Schema.Literals(["auto", "stop", "pause", "none"])
-export type QuiesceMode = typeof QuiesceMode.Type
 
 /** The way in which the node holds a server still while it reads the files. */
 export const Quiesce = Schema.Union([

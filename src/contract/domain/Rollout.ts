@@ -47,7 +47,6 @@ export const RolloutSettings = Schema.Struct({
   /** Seconds between the line and the restart. */
   notify_seconds: Schema.optionalKey(drainOptions.notify_seconds)
 })
-export type RolloutSettings = typeof RolloutSettings.Type
 
 const RevisionView = Schema.Struct({ revision: Schema.String, version: Schema.String }).annotate({
   identifier: "Revision"
@@ -129,7 +128,6 @@ export type RolloutCounts = Readonly<Record<RolloutPhase, number>>
 export const RolloutFailure = Schema.Struct({ server_id: ServerId, reason: Schema.String }).annotate({
   identifier: "RolloutFailure"
 })
-export type RolloutFailure = typeof RolloutFailure.Type
 
 export const Rollout = Schema.Struct({
   id: Schema.String,

@@ -217,7 +217,6 @@ export const ServerRun = Schema.Struct({
   }),
   reason: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "ServerRun" })
-export type ServerRun = typeof ServerRun.Type
 
 /** One run of a schedule (spec 13.2). */
 export const ScheduleRun = Schema.Struct({

@@ -23,7 +23,6 @@ export type InstallScript = typeof InstallScript.Type
 
 /** The meaning of an exit with code 0 that nothing asked for. */
 export const CleanExit = Schema.Literals(["crash", "stop"])
-export type CleanExit = typeof CleanExit.Type
 
 /** Seconds from a stop to the kill of a process that still runs. */
 export const StopTimeout = Schema.Finite.check(

@@ -3,29 +3,17 @@ import { ApiError } from "./ApiError.ts"
 import { isBeginningOfServerId } from "./Id.ts"
 
 /** 400: the head of the request is malformed. */
-export class BadRequest extends ApiError<BadRequest>()(
-  "BadRequest",
-  400,
-  "Send a well-formed HTTP/1.1 request."
-) {}
+export class BadRequest extends ApiError<BadRequest>()("BadRequest") {}
 
 /** 401: no key, a malformed header, or a key that is unknown, revoked or expired. */
-export class Unauthorized extends ApiError<Unauthorized>()(
-  "Unauthorized",
-  401,
-  "Send the header `Authorization: Bearer <key>`."
-) {
+export class Unauthorized extends ApiError<Unauthorized>()("Unauthorized") {
   static keyEnded() {
     return new Unauthorized({ detail: "the API key is not valid" })
   }
 }
 
 /** 403: a valid key that lacks the scope. */
-export class Forbidden extends ApiError<Forbidden>()(
-  "Forbidden",
-  403,
-  "Use a key with this scope or right: `muster keys create --scope` and `--allow` make one."
-) {}
+export class Forbidden extends ApiError<Forbidden>()("Forbidden") {}
 
 /** Makes the function that returns the 404 of an id. A body may have one of any length. */
 const missing =
@@ -34,11 +22,7 @@ const missing =
     new NotFound({ detail: `${what} not found: ${id.slice(0, 200)}`, hint })
 
 /** 404: the thing that the request names does not exist. */
-export class NotFound extends ApiError<NotFound>()(
-  "NotFound",
-  404,
-  "Check the id; the list route shows what exists."
-) {
+export class NotFound extends ApiError<NotFound>()("NotFound") {
   static readonly blueprint = missing(
     "blueprint",
     "GET /api/blueprints lists what exists; POST /api/blueprints/reload reads new files."
@@ -94,46 +78,22 @@ export class NotFound extends ApiError<NotFound>()(
 export class ServerNotFound extends NotFound {}
 
 /** 405: the path has other methods. */
-export class MethodNotAllowed extends ApiError<MethodNotAllowed>()(
-  "MethodNotAllowed",
-  405,
-  "Use a method that `Allow` names."
-) {}
+export class MethodNotAllowed extends ApiError<MethodNotAllowed>()("MethodNotAllowed") {}
 
 /** 409: the request is valid, but not in the current state of its resource. */
-export class Conflict extends ApiError<Conflict>()(
-  "Conflict",
-  409,
-  "Read the current state and try again."
-) {}
+export class Conflict extends ApiError<Conflict>()("Conflict") {}
 
 /** 410: a cursor older than the retained journal. */
-export class CursorExpired extends ApiError<CursorExpired>()(
-  "CursorExpired",
-  410,
-  "List the servers again (GET /api/servers), then open the stream with the X-Muster-Cursor of that list as cursor: no change is missed."
-) {}
+export class CursorExpired extends ApiError<CursorExpired>()("CursorExpired") {}
 
 /** 412: a file is not as the condition of the request says. */
-export class PreconditionFailed extends ApiError<PreconditionFailed>()(
-  "PreconditionFailed",
-  412,
-  "Read the file again, and repeat the change with its new ETag."
-) {}
+export class PreconditionFailed extends ApiError<PreconditionFailed>()("PreconditionFailed") {}
 
 /** 416: the file has none of the requested bytes. */
-export class RangeNotSatisfiable extends ApiError<RangeNotSatisfiable>()(
-  "RangeNotSatisfiable",
-  416,
-  "Ask for bytes below the size of the file."
-) {}
+export class RangeNotSatisfiable extends ApiError<RangeNotSatisfiable>()("RangeNotSatisfiable") {}
 
 /** 422: the request cannot be read, or asks for something that is not possible. */
-export class InvalidRequest extends ApiError<InvalidRequest>()(
-  "InvalidRequest",
-  422,
-  "Correct the field that `detail` names; /docs describes every route."
-) {}
+export class InvalidRequest extends ApiError<InvalidRequest>()("InvalidRequest") {}
 
 /** Names the first of some things: `a, b and 3 more`. */
 export const named = (names: ReadonlyArray<string>, most = 10): string =>
@@ -149,49 +109,25 @@ export const joinReasons = (reasons: ReadonlyArray<string>): string => {
 }
 
 /** 423: another request sends the bytes of the upload. */
-export class Locked extends ApiError<Locked>()(
-  "Locked",
-  423,
-  "Wait until the other request has ended, then ask for the offset and continue there."
-) {}
+export class Locked extends ApiError<Locked>()("Locked") {}
 
 /** 460: the bytes do not have the announced checksum (tus 1.0). */
-export class ChecksumMismatch extends ApiError<ChecksumMismatch>()(
-  "ChecksumMismatch",
-  460,
-  "Send the bytes again from the same offset; they were changed on their way."
-) {}
+export class ChecksumMismatch extends ApiError<ChecksumMismatch>()("ChecksumMismatch") {}
 
 /** 426: the path speaks WebSocket only. */
-export class UpgradeRequired extends ApiError<UpgradeRequired>()(
-  "UpgradeRequired",
-  426,
-  "Open this path with a WebSocket client."
-) {}
+export class UpgradeRequired extends ApiError<UpgradeRequired>()("UpgradeRequired") {}
 
 /** 429: too many failed authentications, or the limit of the key is used up. */
-export class TooManyRequests extends ApiError<TooManyRequests>()(
-  "TooManyRequests",
-  429,
-  "Wait for the seconds that `Retry-After` names."
-) {}
+export class TooManyRequests extends ApiError<TooManyRequests>()("TooManyRequests") {}
 
 /** 502: the node answered with an error. */
-export class NodeFailure extends ApiError<NodeFailure>()(
-  "NodeFailure",
-  502,
-  "Read the log of the node; quote request_id."
-) {}
+export class NodeFailure extends ApiError<NodeFailure>()("NodeFailure") {}
 
 /** 502: a git repository of definitions could not be synced; everything else was done. */
-export class SourceFailed extends ApiError<SourceFailed>()(
-  "SourceFailed",
-  502,
-  "The definitions of the last successful sync stay in use. Correct the cause, then reload."
-) {}
+export class SourceFailed extends ApiError<SourceFailed>()("SourceFailed") {}
 
 /** 503: the request is valid and cannot be carried out now; a later try may succeed. */
-export class Unavailable extends ApiError<Unavailable>()("Unavailable", 503, "Try again shortly.") {
+export class Unavailable extends ApiError<Unavailable>()("Unavailable") {
   static noNodes(why: string) {
     return new Unavailable({
       detail: "no nodes available",
@@ -276,29 +212,17 @@ export class DatabaseFull extends Unavailable {
 }
 
 /** 507: the disk of the database is full. */
-export class InsufficientStorage extends ApiError<InsufficientStorage>()(
-  "InsufficientStorage",
-  507,
-  "Free space on the disk of the database."
-) {
+export class InsufficientStorage extends ApiError<InsufficientStorage>()("InsufficientStorage") {
   static of({ detail, hint }: DatabaseFull) {
     return new InsufficientStorage({ detail, hint })
   }
 }
 
 /** 504: the request took longer than its time limit. */
-export class TimedOut extends ApiError<TimedOut>()(
-  "TimedOut",
-  504,
-  "The work may continue; read the current state before a repetition."
-) {}
+export class TimedOut extends ApiError<TimedOut>()("TimedOut") {}
 
 /** 413: the body exceeds the limit (1 MiB by default). */
-export class BodyTooLarge extends ApiError<BodyTooLarge>()("BodyTooLarge", 413, "Send a smaller body.") {}
+export class BodyTooLarge extends ApiError<BodyTooLarge>()("BodyTooLarge") {}
 
 /** 500: a defect of the service. Only the log has the cause, under the id of the request. */
-export class InternalError extends ApiError<InternalError>()(
-  "InternalError",
-  500,
-  "Quote request_id when you report this."
-) {}
+export class InternalError extends ApiError<InternalError>()("InternalError") {}
