@@ -170,7 +170,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     if (Exit.isSuccess(exit)) {
       const total = Math.max(progress.done, progress.total)
       task.state = { state: "done", progress: { ...progress, done: total, total }, ...shown(exit.value) }
-      if (request.task.kind === "create") yield* collect(request.target, target)
+      if (request.task.kind === "create") yield* collect.made(request.target, target)
       return
     }
     const failure = Option.getOrUndefined(Exit.findErrorOption(exit))
@@ -261,7 +261,9 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
         yield* cancelRestore(files, yield* instances.get(id), task, request.operation_id)
     }),
     remove: Effect.fn("NodeBackups.remove")(function* (id, access) {
-      yield* remove(yield* targets(access), id)
+      const target = yield* targets(access)
+      yield* remove(target, id)
+      yield* collect.removed(access, target)
     }),
     archive: Effect.fn("NodeBackups.archive")(function* (backup, range) {
       return yield* archive(yield* targets(backup.target), backup, range)

@@ -2,6 +2,8 @@
 import { basename } from "node:path"
 import { Clock, Effect, FiberMap, Option, Result, Schedule } from "effect"
 import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
+import { serverId } from "../../contract/domain/Id.ts"
+import { idBytes } from "../../contract/domain/idBytes.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { IoError } from "../disk/fsio.ts"
 import { readManifest, StoredBase, unseal } from "./manifest.ts"
@@ -12,11 +14,15 @@ import {
   type Listed,
   MANIFEST,
   manifestKey,
-  newestOf
+  newestOf,
+  TEST
 } from "./target.ts"
 
 /** Age at which an object that no backup needs is removed, in ms. */
 const ABANDONED = 24 * 60 * 60 * 1000
+
+/** Time between a removal and the sweep after it, in ms: one sweep looks at all removals of a round. */
+const PAUSE = 60_000
 
 /** The beginning of the names of objects that were stored together. */
 const together = /^(?:[a-z][a-z0-9]{11}-)?/
@@ -38,7 +44,10 @@ const namesOf = (target: BackupTarget, id: string) =>
 
 /** Returns a function that removes what no backup of a target needs. @param isUsed whether a task works on a backup */
 export const makeSweep = (isUsed: (backup_id: string) => boolean) => {
-  /** Removes parts of unfinished backups. Returns the objects of bases that backups need, unless a manifest is damaged. */
+  /**
+   * Removes parts of unfinished backups. Returns the objects of bases that backups need, unless a manifest is damaged, or
+   * a backup is being written that may need any.
+   */
   const sweepBackups = Effect.fnUntraced(function* (
     target: BackupTarget,
     found: ReadonlyArray<Listed>,
@@ -46,7 +55,8 @@ export const makeSweep = (isUsed: (backup_id: string) => boolean) => {
   ) {
     const needed = new Set<string>()
     const damaged: Array<string> = []
-    for (const { at, id } of found) {
+    let isWriting = false
+    for (const { at, id, objects } of found) {
       if (idOfBase(id) !== undefined) continue
       const manifest = yield* Effect.result(readManifest(target, id))
       if (Result.isFailure(manifest)) damaged.push(manifest.failure.message)
@@ -57,9 +67,9 @@ export const makeSweep = (isUsed: (backup_id: string) => boolean) => {
       } else if (isOld(at) && !isUsed(id)) {
         yield* target.remove(id)
         yield* Effect.logInfo(`the parts of an unfinished backup were removed: ${id}`)
-      }
+      } else if (!objects.has(TEST)) isWriting = true
     }
-    if (damaged.length === 0) return needed
+    if (damaged.length === 0) return isWriting ? undefined : needed
     yield* Effect.logWarning(
       `no base was removed, because backups that cannot be read may need it: delete them. ${damaged.length} in all, first: ${damaged[0]}`
     )
@@ -112,7 +122,20 @@ export const makeSweep = (isUsed: (backup_id: string) => boolean) => {
     )
 }
 
-/** Sweeps the folder of the node each hour, and with the function that it returns another target once a day, after a backup in it. */
+/** Writes an object, whose time is the one of the target, and sweeps. A sweep that is killed leaves it as parts of a backup. */
+const sweepAt = Effect.fnUntraced(
+  function* (target: BackupTarget, sweep: ReturnType<typeof makeSweep>) {
+    const id = serverId(idBytes(16))
+    yield* Effect.scoped(Effect.flatMap(target.put(`${id}/${TEST}`), (object) => object.end()))
+    yield* Effect.ensuring(sweep(target), Effect.ignore(target.remove(id)))
+  },
+  Effect.catch(({ message }) => Effect.logWarning(`bases of backups were not looked at: ${message}`))
+)
+
+/**
+ * Sweeps the folder of the node each hour. The functions that it returns sweep another target: `made` once a day, after a
+ * backup in it, and `removed` a minute after the last of some removals, and once more when their bases are a day old.
+ */
 export const makeCollect = Effect.fnUntraced(function* (
   node: BackupTarget,
   sweep: ReturnType<typeof makeSweep>
@@ -121,14 +144,24 @@ export const makeCollect = Effect.fnUntraced(function* (
   const looked = new Map<string, number>()
   const own = Effect.flatMap(Clock.currentTimeMillis, (now) => sweep(node, now))
   yield* Effect.forkScoped(Effect.repeat(own, Schedule.spaced("1 hour")))
-  return Effect.fnUntraced(function* (access: TargetAccess, target: BackupTarget) {
-    if (access.type === "node" && access.folder === undefined) return
-    const place = JSON.stringify(
-      access.type === "node" ? access.folder : [access.endpoint, access.bucket, access.prefix]
-    )
-    const now = yield* elapsedMillis
-    if (now - (looked.get(place) ?? -ABANDONED) < ABANDONED) return
-    looked.set(place, now)
-    yield* FiberMap.run(fibers, place, sweep(target))
-  })
+  /** Returns the name of a target, unless it is the folder of the node. */
+  const placeOf = (access: TargetAccess) => {
+    if (access.type === "s3") return JSON.stringify([access.endpoint, access.bucket, access.prefix])
+    return access.folder
+  }
+  return {
+    made: Effect.fnUntraced(function* (access: TargetAccess, target: BackupTarget) {
+      const place = placeOf(access)
+      const now = yield* elapsedMillis
+      if (place === undefined || now - (looked.get(place) ?? -ABANDONED) < ABANDONED) return
+      looked.set(place, now)
+      yield* FiberMap.run(fibers, place, sweep(target))
+    }),
+    removed: Effect.fnUntraced(function* (access: TargetAccess, target: BackupTarget) {
+      const place = placeOf(access)
+      if (place === undefined) return
+      const later = (millis: number) => Effect.delay(sweepAt(target, sweep), millis)
+      yield* FiberMap.run(fibers, `removed ${place}`, Effect.andThen(later(PAUSE), later(ABANDONED)))
+    })
+  }
 })

@@ -62,6 +62,8 @@ export const baseId = (digest: string) => `base-${digest}`
 export const idOfBase = (id: string): string | undefined => /^base-([0-9a-f]{64})$/.exec(id)?.[1]
 
 export const MANIFEST = "manifest.json"
+/** The object that tests a target. */
+export const TEST = "test"
 export const manifestKey = (id: string) => `${id}/${MANIFEST}`
 
 const CHUNK = 256 * 1024

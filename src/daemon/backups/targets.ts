@@ -11,7 +11,7 @@ import { publicNetworks } from "../../shared/net/addressPolicy.ts"
 import { connectTimeoutClient } from "../../shared/net/connectTimeoutClient.ts"
 import { IoError, io } from "../disk/fsio.ts"
 import { openRoot } from "../disk/safePath.ts"
-import { type BackupTarget, enterOwn, folderTarget, type OpenFolder, ownFolder } from "./target.ts"
+import { type BackupTarget, enterOwn, folderTarget, type OpenFolder, ownFolder, TEST } from "./target.ts"
 
 /**
  * The setting with the folders below which a target of the type `node` may be. The control plane names the targets: one
@@ -118,7 +118,7 @@ export const makeTargets = Effect.fnUntraced(function* ({ allowed, own, reserve 
 /** Writes, reads and removes an object. It never fails: the result names the step that did. */
 export const testTarget = Effect.fnUntraced(function* (target: BackupTarget): Effect.fn.Return<TargetTest> {
   const id = serverId(idBytes(16))
-  const key = `${id}/test`
+  const key = `${id}/${TEST}`
   const written = Buffer.from(`a test of Muster: ${id}`)
   const write = Effect.scoped(
     Effect.gen(function* () {

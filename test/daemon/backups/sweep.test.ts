@@ -1,9 +1,14 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, utimesSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, renameSync, utimesSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { makeSweep } from "../../../src/daemon/backups/sweep.ts"
+import { TestClock } from "effect/testing"
+import { seal } from "../../../src/daemon/backups/manifest.ts"
+import { partsWriter } from "../../../src/daemon/backups/parts.ts"
+import { makeCollect, makeSweep } from "../../../src/daemon/backups/sweep.ts"
 import { type BackupTarget, folderTarget, ownFolder } from "../../../src/daemon/backups/target.ts"
+import { until } from "../../support/eventually.ts"
+import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { filesOf, places } from "../access/scene.ts"
 import { createOf, downloaded, folderOf, newId, objectsOf, worked } from "./scene.ts"
 
@@ -73,20 +78,77 @@ describe("spec 12.12: what no backup of a target needs", () => {
 
   it.live("a backup that ends while the manifest of its base goes keeps the parts of the base", () =>
     Effect.gen(function* () {
-      const { backup_id, base, target, ...at } = yield* scene
-      const manifest = join(folderOf(at, backup_id), "manifest.json")
-      const bytes = readFileSync(manifest)
-      yield* target.remove(backup_id, ["manifest.json"])
+      const { backup_id, target, ...at } = yield* scene
+      // The first look does not see it.
+      const aside = join(at.node.dataDir, "aside")
+      renameSync(folderOf(at, backup_id), aside)
       const racing: BackupTarget = {
         ...target,
         remove: (id, only) => {
-          if (id === base) writeFileSync(manifest, bytes)
-          return id === base ? target.remove(id, only) : Effect.void
+          if (existsSync(aside)) renameSync(aside, folderOf(at, backup_id))
+          return target.remove(id, only)
         }
       }
       yield* sweep(racing)
       yield* downloaded(at, backup_id, at.figures)
     })
+  )
+
+  it.live("no base goes while a backup is being written, which may need it", () =>
+    Effect.gen(function* () {
+      const { age, backup_id, base, lay, target, ...at } = yield* scene
+      yield* target.remove(backup_id)
+      const writing = newId()
+      lay(writing, "part-00001.tmp")
+      yield* sweep(target)
+      assert.include(objectsOf(at), `${base}/manifest.json`)
+      age(writing)
+      yield* sweep(target)
+      assert.deepStrictEqual(objectsOf(at), [])
+    })
+  )
+
+  it.effect("a base in another target goes after the last backup that needs it, once it is a day old", () =>
+    Effect.gen(function* () {
+      const [own, folder] = [yield* temporaryFolder, yield* temporaryFolder]
+      const target = folderTarget(ownFolder(folder), 0)
+      const id = `base-${"0".repeat(64)}`
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          const writer = yield* partsWriter(target, `${id}/${newId()}-part`)
+          const { bytes, parts } = yield* writer.end
+          yield* seal(
+            target,
+            id,
+            JSON.stringify({ digest: "0".repeat(64), bytes, parts, frames: [], index: [] })
+          )
+        })
+      )
+      let sweeps = 0
+      const watched: BackupTarget = {
+        ...target,
+        remove: (one, only) =>
+          Effect.tap(target.remove(one, only), () =>
+            Effect.sync(() => {
+              if (one !== id) sweeps += 1
+            })
+          )
+      }
+      const node = folderTarget(ownFolder(own), 0)
+      const collect = yield* makeCollect(
+        node,
+        makeSweep(() => false)
+      )
+      yield* collect.removed({ type: "node", folder }, watched)
+      yield* TestClock.adjust("1 minute")
+      yield* until("it was looked at", () => sweeps === 1)
+      assert.deepStrictEqual(readdirSync(folder), [id])
+      for (const name of readdirSync(join(folder, id)))
+        utimesSync(join(folder, id, name), YESTERDAY, YESTERDAY)
+      yield* TestClock.adjust("1 day")
+      yield* until("it was looked at again", () => sweeps === 2)
+      assert.deepStrictEqual(readdirSync(folder), [])
+    }).pipe(Effect.scoped)
   )
 
   it.live("a damaged manifest keeps all bases, and nothing else", () =>
