@@ -6,7 +6,6 @@ import { randomUUID } from "node:crypto"
 import type { Dir, Dirent, Stats } from "node:fs"
 import * as sync from "node:fs"
 import * as fs from "node:fs/promises"
-import { join } from "node:path"
 import { Array as Arr, Data, Effect, Result } from "effect"
 import { FULL_BELOW } from "../../shared/work/diskSpace.ts"
 import { inScope } from "../../shared/work/inScope.ts"
@@ -226,7 +225,7 @@ const REMOVALS = 16
 const MAX_ROUNDS = 4
 
 /** Removes a hostile tree: opens closed folders, and moves up those too deep for a path. Names are bytes. */
-const removeFolder = Effect.fnUntraced(function* (top: string) {
+const removeFolder = Effect.fnUntraced(function* (top: string | Buffer) {
   const first = Buffer.from(top)
   const tooDeep: Array<Buffer> = []
   const remove = (at: Buffer): Effect.Effect<void, IoError> =>
@@ -235,8 +234,8 @@ const removeFolder = Effect.fnUntraced(function* (top: string) {
         const path = entryPath(at, entry.name)
         if (!entry.isDirectory())
           return io(`remove ${path}`, () => fs.unlink(path)).pipe(orMissing(undefined))
-        if (path.length <= top.length + LONG_PATH) return remove(path)
-        const near = Buffer.from(join(top, randomUUID()))
+        if (path.length <= first.length + LONG_PATH) return remove(path)
+        const near = entryPath(first, Buffer.from(randomUUID()))
         tooDeep.push(near)
         return Effect.andThen(
           io(`open a folder in ${top}`, () => fs.chmod(path, OWN)),
@@ -269,11 +268,12 @@ const removeFolder = Effect.fnUntraced(function* (top: string) {
 })
 
 /** Removes a file or tree, if it exists, never through a link. A tree with a mount in it fails with `EBUSY`. */
-export const removeTree = Effect.fnUntraced(function* (path: string) {
+export const removeTree = Effect.fnUntraced(function* (path: string | Buffer) {
   const stats = yield* lstat(path)
   if (stats === undefined) return
   if (stats.isDirectory()) {
-    const [mounted] = yield* mountsAt(path)
+    // Mounts have names of UTF-8.
+    const [mounted] = yield* mountsAt(String(path))
     if (mounted !== undefined) {
       return yield* new IoError({ code: "EBUSY", message: `remove ${path}: ${mounted.path} is mounted` })
     }

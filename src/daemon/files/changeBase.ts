@@ -18,7 +18,7 @@ import {
 } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copyIntoShared } from "./copyInside.ts"
-import { copyTree } from "./copyTree.ts"
+import { copyTree, type Path } from "./copyTree.ts"
 import { addCopies, addVolumes, type Creation } from "./createFiles.ts"
 import { type FileContext, likelyKind, present } from "./fileContext.ts"
 import { unmountBelow } from "./mounts.ts"
@@ -37,9 +37,6 @@ import {
 } from "./treeRecord.ts"
 
 const CHUNK = 1024 * 1024
-
-/** Names are bytes, because those of a server need not be UTF-8. */
-export type Path = string | Buffer
 
 const sameBytes = Effect.fnUntraced(function* (one: Path, other: Path) {
   const [a, b] = [yield* openFile(one, "r"), yield* openFile(other, "r")]
@@ -95,8 +92,7 @@ const rebase = ({ next, old, own, owner, target }: RebaseOptions): Effect.Effect
       folder === undefined ? undefined : entryPath(folder, name)
     const copyOfBase = Effect.fnUntraced(function* (from: Buffer | undefined, to: Buffer) {
       if (from === undefined || !(yield* isThere(from))) return
-      // The names of a base are UTF-8.
-      yield* copyTree(String(from), String(to), { owner })
+      yield* copyTree(from, to, { owner })
       entries++
     })
     yield* forEachEntry(

@@ -2,18 +2,21 @@ import { constants, type Stats } from "node:fs"
 import * as fs from "node:fs/promises"
 import { join } from "node:path"
 import { Effect } from "effect"
-import { forEachEntry, IoError, io, lstat, openFile, orOn, removeTree } from "../disk/fsio.ts"
+import { entryPath, forEachEntry, IoError, io, lstat, openFile, orOn, removeTree } from "../disk/fsio.ts"
 import { READ } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import type { OpenPath } from "./mounts.ts"
 
 const CONCURRENCY = 8
 
+/** Names are bytes, because those of a server or its base need not be UTF-8. */
+export type Path = string | Buffer
+
 /** Never opens a link and never waits for a pipe, so that the checked object is the one that is read. */
 const FOLDER = READ | constants.O_DIRECTORY
 
 /** Removes a target that is a link or of another type; nothing is written through a link. */
-const clear = Effect.fnUntraced(function* (target: string, folder: boolean) {
+const clear = Effect.fnUntraced(function* (target: Path, folder: boolean) {
   const there = yield* lstat(target)
   if (there === undefined || (folder && there.isDirectory())) return there
   yield* removeTree(target)
@@ -32,13 +35,13 @@ export interface CopyOptions {
 /** The set-id bits, which no copy keeps. */
 const SET_ID = 0o6000
 
-const give = (target: string, { owner }: CopyOptions) =>
+const give = (target: Path, { owner }: CopyOptions) =>
   owner === undefined ? Effect.void : io(`give ${target}`, () => fs.lchown(target, owner.uid, owner.gid))
 
 const copyFile = Effect.fnUntraced(function* (
   source: string,
-  path: string,
-  target: string,
+  path: Path,
+  target: Path,
   options: CopyOptions,
   flags: number
 ) {
@@ -64,15 +67,15 @@ const copyFile = Effect.fnUntraced(function* (
 
 const copyEntry = (
   source: string,
-  path: string,
-  target: string,
+  path: Path,
+  target: Path,
   options: CopyOptions,
   top: boolean
 ): Effect.Effect<void, IoError> =>
   Effect.gen(function* () {
     const stats = yield* io(`stat ${source}`, () => fs.lstat(path))
     if (stats.isSymbolicLink()) {
-      const to = yield* io(`read link ${source}`, () => fs.readlink(path))
+      const to = yield* io(`read link ${source}`, () => fs.readlink(path, "buffer"))
       yield* clear(target, false)
       yield* io(`create link ${target}`, () => fs.symlink(to, target))
       return yield* give(target, options)
@@ -85,8 +88,8 @@ const copyEntry = (
     if (there === undefined) yield* io(`create folder ${target}`, () => fs.mkdir(target, { mode: 0o700 }))
     if (options.mirror === true) {
       yield* forEachEntry(target, ({ name }) =>
-        Effect.flatMap(lstat(`${inside}/${name}`), (there) =>
-          there === undefined ? removeTree(join(target, String(name))) : Effect.void
+        Effect.flatMap(lstat(entryPath(inside, name)), (there) =>
+          there === undefined ? removeTree(entryPath(target, name)) : Effect.void
         )
       )
     }
@@ -95,8 +98,8 @@ const copyEntry = (
       ({ name }) =>
         copyEntry(
           join(source, String(name)),
-          `${inside}/${name}`,
-          join(target, String(name)),
+          entryPath(inside, name),
+          entryPath(target, name),
           options,
           false
         ),
@@ -108,8 +111,8 @@ const copyEntry = (
   }).pipe(Effect.scoped)
 
 /** Copies a tree without set-id bits and without following links. Pipes, sockets and devices are refused. */
-export const copyTree = (source: string, target: string, options: CopyOptions = {}) =>
-  copyEntry(source, source, target, options, true)
+export const copyTree = (source: Path, target: Path, options: CopyOptions = {}) =>
+  copyEntry(String(source), source, target, options, true)
 
 /** Copies an open source (see `openSource`); `shown` is its name in messages. */
 export const copyOpened = (

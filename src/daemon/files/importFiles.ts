@@ -15,8 +15,8 @@ import { ArchiveRefused, type UnpackOptions, unpackFiles } from "../archives/unp
 import { entryPath, forEachEntry, type IoError, io, lstat, removeTree } from "../disk/fsio.ts"
 import { runProgram } from "../host/runTool.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
-import { isFolder, isSame, type Path } from "./changeBase.ts"
-import { treeSize } from "./copyTree.ts"
+import { isFolder, isSame } from "./changeBase.ts"
+import { type Path, treeSize } from "./copyTree.ts"
 import { diskLimit } from "./diskLimits.ts"
 import { InstallFailed, installFailed } from "./InstallFailed.ts"
 
