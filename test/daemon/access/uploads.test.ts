@@ -331,45 +331,53 @@ describe("spec 10.8: uploads and a server that changes its folder", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("a temporary file whose folder is exchanged is removed: within the hour, or with all uploads", () =>
+  /** A server with a volume, and a function that exchanges the folder of an unfinished upload. */
+  const swapping = Effect.gen(function* () {
+    const volumes = [{ name: "v", source: "shared", target: "vol", mode: "rw" as const }]
+    const scene = yield* filesOf(plain, { volumes, files: { volumes: "write" } })
+    const { append, begin, find } = uploadsOf(scene)
+    const volume = join(scene.node.dataDir, "volumes/shared")
+    mkdirSync(join(volume, "plugins"))
+    const swapped = Effect.fnUntraced(function* (folder: string, path: string) {
+      const upload = yield* begin(path, 6)
+      yield* append(upload, 0, "ab")
+      mkdirSync(join(folder, "deep/er"), { recursive: true })
+      renameSync(join(folder, "plugins"), join(folder, `deep/er/${upload}`))
+      mkdirSync(join(folder, "plugins"))
+      assert.match(yield* refusalOf(append(upload, 2, "cdef")), /^404/)
+      assert.match(yield* refusalOf(find(upload)), /^404/)
+    })
+    return { scene, swapped, volume }
+  })
+
+  it.live("a temporary file whose folder is exchanged is removed within the hour", () =>
     withLongSleeps((pass) =>
       Effect.gen(function* () {
-        const volumes = [{ name: "v", source: "shared", target: "vol", mode: "rw" as const }]
-        const scene = yield* filesOf(plain, { volumes, files: { volumes: "write" } })
-        const { append, begin, find } = uploadsOf(scene)
-        const volume = join(scene.node.dataDir, "volumes/shared")
-        const swapped = Effect.fnUntraced(function* (folder: string, path: string) {
-          const upload = yield* begin(path, 6)
-          yield* append(upload, 0, "ab")
-          mkdirSync(join(folder, "deep/er"), { recursive: true })
-          renameSync(join(folder, "plugins"), join(folder, `deep/er/${upload}`))
-          mkdirSync(join(folder, "plugins"))
-          assert.match(yield* refusalOf(append(upload, 2, "cdef")), /^404/)
-          assert.match(yield* refusalOf(find(upload)), /^404/)
-        })
+        const { scene, swapped, volume } = yield* swapping
         // The volume may be mounted in the folder.
         const left = () =>
           new Set([...temporaryFiles(scene.folder), ...temporaryFiles(volume)].map((path) => basename(path)))
             .size
-        mkdirSync(join(volume, "plugins"))
         yield* swapped(scene.folder, "/plugins/a.jar")
         yield* swapped(volume, "/vol/plugins/a.jar")
         const other = ".muster-00000000-0000-4000-8000-000000000000.tmp"
         put(scene.folder, other, "of another write")
         assert.strictEqual(left(), 3)
-        yield* until(
-          "the moved files are removed",
-          Effect.andThen(
-            pass(1),
-            Effect.sync(() => left() + recordsOf(scene).length === 1)
-          )
-        )
+        const isSwept = Effect.sync(() => left() + recordsOf(scene).length === 1)
+        yield* until("the moved files are removed", Effect.andThen(pass(1), isSwept))
         assert.deepStrictEqual(temporaryFiles(scene.folder), [other])
-        yield* swapped(volume, "/vol/plugins/a.jar")
-        yield* scene.node.daemon.remove(scene.id)
-        assert.deepStrictEqual(temporaryFiles(volume), [])
       }).pipe(Effect.scoped)
     )
+  )
+
+  it.live("a temporary file whose folder is exchanged is removed with the server, also from a volume", () =>
+    Effect.gen(function* () {
+      const { scene, swapped, volume } = yield* swapping
+      yield* swapped(volume, "/vol/plugins/a.jar")
+      assert.strictEqual(temporaryFiles(volume).length, 1)
+      yield* scene.node.daemon.remove(scene.id)
+      assert.deepStrictEqual(temporaryFiles(volume), [])
+    }).pipe(Effect.scoped)
   )
 
   it.live("uploads are bounded, of one key and of the server: one more is 409 until another one ends", () =>
