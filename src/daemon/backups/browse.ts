@@ -41,12 +41,17 @@ const makePage = (after: string | undefined, most: number) => {
   }
 }
 
-/** Returns the entry at a path, and a page of what a folder has. It reads the whole index, and so compares its digests. */
+/**
+ * Returns the entry at a path, and a page of what a folder has. It reads the whole index, and so compares its digests,
+ * unless the size alone is wanted, and the manifest has it.
+ */
 export const lookInto = Effect.fnUntraced(function* (
   target: BackupTarget,
-  manifest: Pick<Manifest, "base" | "index">,
+  manifest: Pick<Manifest, "archive_bytes" | "base" | "index">,
   { after, limit, measures, path }: LookInto
 ): Effect.fn.Return<LookedAt, ArchiveError> {
+  const { archive_bytes } = manifest
+  if (measures === true && limit === 0 && archive_bytes !== undefined) return { entries: [], archive_bytes }
   // Each line begins with its path, and JSON does not escape slashes.
   const text = `{"path":${JSON.stringify(path)}`
   const own = `${text},`

@@ -12,6 +12,7 @@ import { io } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { belowOf, checkBase, makeBases } from "./bases.ts"
+import { lookInto } from "./browse.ts"
 import { readManifest, writeManifest } from "./manifest.ts"
 import { packServer } from "./pack.ts"
 import type { Part } from "./parts.ts"
@@ -97,6 +98,9 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
       ...(base === undefined ? {} : { base: { software, version, digest: base.digest } }),
       ...held
     }
+    const sized = { path: "/", limit: 0, measures: true }
+    const { archive_bytes = undefined } =
+      base === undefined ? {} : yield* explained(lookInto(target, { base, index: index.parts }, sized))
     const manifest = {
       format: 1 as const,
       id: backup_id,
@@ -109,6 +113,7 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
       parts: archive.parts,
       frames,
       index: index.parts,
+      ...(archive_bytes === undefined ? {} : { archive_bytes }),
       spec,
       server
     }

@@ -49,6 +49,8 @@ export const Manifest = Schema.Struct({
   frames: Schema.Array(Frame),
   /** The entries of the archive, one JSON object a line, compressed with zstd. */
   index: Schema.Array(Part),
+  /** Bytes of a download of a backup of the kind `written`; the first ones lack them, and have them counted. */
+  archive_bytes: Schema.optionalKey(Schema.Int),
   /** The server as its node and as the control plane had it. */
   spec: ServerSpec,
   server: BackupTask.members[0].fields.server

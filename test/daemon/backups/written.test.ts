@@ -21,6 +21,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import type { TargetAccess } from "../../../src/contract/domain/BackupTarget.ts"
 import { checkBase } from "../../../src/daemon/backups/bases.ts"
+import { lookInto } from "../../../src/daemon/backups/browse.ts"
 import { folderTarget, ownFolder } from "../../../src/daemon/backups/target.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { freshSeed, seeded } from "../../support/random.ts"
@@ -157,6 +158,23 @@ for (const [name, place] of Object.entries(places)) {
           assert.match(asked.reason ?? "", /the base of the server is gone.*the kind full/)
           assert.deepStrictEqual(basesOf(scene), [])
         }).pipe(Effect.scoped)
+    )
+
+    it.live("the manifest has the size of a download; without it, the entries are counted", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        change(scene.folder)
+        const { backup_id, figures } = yield* written(scene)
+        const size = { path: "/", limit: 0, measures: true }
+        const look = scene.backups.look(storedOf(backup_id, figures), size)
+        const { archive_bytes } = yield* look
+        const { archive_bytes: noted, ...earlier } = manifestOf(scene, backup_id)
+        assert.strictEqual(archive_bytes, noted)
+        const target = folderTarget(ownFolder(join(scene.node.dataDir, "backups")), 0)
+        assert.strictEqual((yield* lookInto(target, earlier, size)).archive_bytes, archive_bytes)
+        rmSync(join(folderOf(scene, backup_id), "index-00001"))
+        assert.strictEqual((yield* look).archive_bytes, archive_bytes)
+      })
     )
 
     it.live("a download has all files, and so have a list and single files", () =>
