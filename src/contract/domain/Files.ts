@@ -97,6 +97,9 @@ export const FilePath = Schema.String.check(
 export const isWithin = (folder: string, path: string): boolean =>
   folder === "/" || path === folder || path.startsWith(`${folder}/`)
 
+/** Returns the path of the folder that has a path; of `/`, it is `/`. */
+export const parentOf = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")))
+
 /** Returns the path of a name in a folder. */
 export const childPath = (folder: string, name: string): string =>
   folder === "/" ? `/${name}` : `${folder}/${name}`

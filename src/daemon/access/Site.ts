@@ -10,6 +10,7 @@ import {
   type FileRules,
   isWithin,
   nameBytes,
+  parentOf,
   shownName,
   whyNoPath
 } from "../../contract/domain/Files.ts"
@@ -50,8 +51,6 @@ export interface Located {
   readonly folder: fs.FileHandle
   readonly name: Buffer
 }
-
-const parentOf = (path: string): string => path.slice(0, Math.max(1, path.lastIndexOf("/")))
 
 const targetOf = ({ parts }: SharedPart) => `/${parts.join("/")}`
 

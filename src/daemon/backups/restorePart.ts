@@ -6,7 +6,7 @@ import { createHash } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { Effect, Option, type Scope, type Stream } from "effect"
 import type { RestoredPart } from "../../contract/domain/Backup.ts"
-import { isWithin, nameBytes } from "../../contract/domain/Files.ts"
+import { isWithin, nameBytes, parentOf } from "../../contract/domain/Files.ts"
 import { syncFolder } from "../access/contents.ts"
 import { checkPlacing, moveTo, type Placing, placeTree } from "../access/placing.ts"
 import { type AccessError, conflict, covered, lacks } from "../access/refused.ts"
@@ -91,6 +91,15 @@ const makeWants = (paths: ReadonlyArray<string>) => {
   }
 }
 
+/** Returns the paths of a part that lie in no other of them. */
+const outermost = ({ part: { paths } }: PartParts) =>
+  paths.filter((path) => !paths.some((other) => other !== path && isWithin(other, path)))
+
+/** Refuses a path that has no way to it, before anything is put in place: a file or link is where a folder was. */
+const refuseWay = Effect.fnUntraced(function* ({ site }: PartParts, path: string) {
+  yield* site.foldersTo(yield* site.place(parentOf(path)))
+}, Effect.scoped)
+
 const rootOf = ({ site }: PartParts) => Effect.flatMap(site.place("/"), (place) => site.folderAt(place))
 
 const placingOf = (parts: PartParts): Placing => ({
@@ -122,7 +131,7 @@ const unpackPart = Effect.fnUntraced(function* (
     if (parts.part.mode === "merge" && Option.isSome(tree)) {
       yield* refuseCovered(parts, tree.value)
       yield* checkPlacing(placingOf(parts), { path: "/", from: tree.value, to: root })
-    }
+    } else yield* Effect.forEach(outermost(parts), (path) => refuseWay(parts, path), { discard: true })
     yield* io("/", () => fs.rename(within(root, aside), within(root, complete)))
     yield* syncFolder("/", root)
   }).pipe(Effect.onError(() => Effect.ignore(removeInside("/", folder))))
@@ -163,7 +172,7 @@ export const placePart = Effect.fnUntraced(function* (
   if (parts.part.mode === "merge")
     yield* placeTree(placingOf(parts), { path: "/", from: tree.value, to: root }, () => {})
   else
-    yield* Effect.forEach(parts.part.paths, (path) => replacePath(parts, tree.value, path), { discard: true })
+    yield* Effect.forEach(outermost(parts), (path) => replacePath(parts, tree.value, path), { discard: true })
   for (const name of [old, complete]) yield* removeInside("/", { folder: root, name })
   yield* syncFolder("/", root)
 }, Effect.uninterruptible)

@@ -4,7 +4,7 @@ import * as fs from "node:fs"
 import { parentPort, workerData } from "node:worker_threads"
 import { Effect } from "effect"
 import { MOST_SHOWN, type PackedEntry } from "../../contract/domain/Backup.ts"
-import { childPath, isWithin, nameBytes, nameOf, shownName } from "../../contract/domain/Files.ts"
+import { childPath, isWithin, nameBytes, nameOf, parentOf, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, covered, lacks } from "../access/refused.ts"
 import { IoError, ioSync, orOn } from "../disk/fsio.ts"
@@ -192,7 +192,7 @@ const add = Effect.fnUntraced(function* (entry: PackedEntry): Effect.fn.Return<v
   let there: fs.Stats | undefined
   if (path === "/") there = yield* lstat(path, real)
   else {
-    const above = yield* leaveTo(path.slice(0, Math.max(1, path.lastIndexOf("/"))))
+    const above = yield* leaveTo(parentOf(path))
     above.names.add(name.toString("latin1"))
     if (above.fd !== undefined) {
       real = within({ fd: above.fd }, name)

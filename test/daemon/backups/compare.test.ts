@@ -128,8 +128,10 @@ for (const [name, place] of Object.entries(places)) {
             .sample(fc.tuple(changes, part), { numRuns: ROUNDS, seed })
             .entries()) {
             for (const one of done) apply(folder, one)
-            const wanted: RestoredPart | undefined =
-              restored?.mode === "replace" && restored.paths.includes("/") ? undefined : restored
+            // The last round restores all files, also if the backup lacks the paths of the others.
+            const isWhole =
+              round === ROUNDS - 1 || (restored?.mode === "replace" && restored.paths.includes("/"))
+            const wanted: RestoredPart | undefined = isWhole ? undefined : restored
             const what = `seed ${seed}, round ${round}: ${JSON.stringify(wanted)}`
             const before = seenIn(folder)
             const plan = yield* Effect.result(
