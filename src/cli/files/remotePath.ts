@@ -1,7 +1,7 @@
 /** `SERVER:PATH`: a path in the files of a server, on the command line. */
 import { Effect, Option, Result, Stream } from "effect"
 import { Argument, Flag } from "effect/cli"
-import { childPath, type FileEntry, nameOf, whyNoPath } from "../../contract/domain/Files.ts"
+import { childPath, type FileEntry, nameOf, parentOf, whyNoPath } from "../../contract/domain/Files.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { switchFlag, textArgument } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
@@ -35,9 +35,6 @@ export const remotePathOf = (text: string): Result.Result<RemotePath, string> =>
     ? Result.fail(`expected SERVER:PATH, got ${text === "" ? "an empty text" : text}`)
     : Result.map(pathOf(text.slice(colon + 1)), (path) => ({ server: text.slice(0, colon), ...path }))
 }
-
-/** The last name of a path; empty for the folder of the server. */
-export const parentOf = (path: string): string => path.slice(0, path.lastIndexOf("/")) || "/"
 
 const MEANING = "SERVER:PATH; the server by its id, the beginning of one, or its name"
 

@@ -3,9 +3,9 @@ import { createHash } from "node:crypto"
 import * as fs from "node:fs/promises"
 import { join, resolve } from "node:path"
 import { Clock, Effect, Option, Schema } from "effect"
+import { parentOf } from "../../contract/domain/Files.ts"
 import { io, listFolder, lstat } from "../../daemon/disk/fsio.ts"
 import { CommandTarget, configFolder } from "../shared/target.ts"
-import { parentOf } from "./remotePath.ts"
 
 /** Bytes from which on a transfer can be continued by another command. */
 export const LARGE = 16 * 1024 * 1024

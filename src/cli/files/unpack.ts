@@ -1,13 +1,14 @@
 /** `muster files unpack`, and the archives of `muster files put --unpack`. */
 import { Effect, Option, type Stream } from "effect"
 import { Argument } from "effect/cli"
+import { parentOf } from "../../contract/domain/Files.ts"
 import { Overwrite } from "../../contract/domain/FileTask.ts"
 import { choiceFlag, command, textArgument } from "../shared/command.ts"
 import { type CommandError, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { waitedFor } from "../shared/operations.ts"
 import { withProgress } from "./progress.ts"
-import { type Place, parentOf, placeOf, readPath } from "./remotePath.ts"
+import { type Place, placeOf, readPath } from "./remotePath.ts"
 
 export const overwriteFlag = choiceFlag(
   "overwrite",

@@ -60,7 +60,7 @@ const endpoint =
       readonly headers?: Headers
       readonly payload?: Payload
       readonly success?: Success
-      /** Besides those of the group, and those of every path with a parameter. */
+      /** Errors besides those of the group, and those that each path with a parameter has. */
       readonly errors?: Errors
     } = {}
   ) => {
@@ -83,7 +83,7 @@ const endpoint =
     >(
       identifier,
       path,
-      // The schemas of these names and places are those of the types, which a generic function cannot show.
+      // They are the schemas that the types above name, which the compiler cannot infer in a generic function.
       options as never
     ).annotateMerge(route(summary, policy))
   }

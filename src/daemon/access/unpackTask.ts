@@ -16,7 +16,7 @@ import { type AccessError, conflict, toFileError } from "./refused.ts"
 import type { Place, Site } from "./Site.ts"
 import { Stage } from "./Stage.ts"
 import { reasonOf, stagingOf, type TaskRecord, type TaskWork } from "./taskRecord.ts"
-import { removeInside } from "./trees.ts"
+import { removeInside, renameAt } from "./trees.ts"
 
 const ARCHIVE = Buffer.from("archive")
 const TREE = Buffer.from("tree")
@@ -189,7 +189,7 @@ export const unpackTask = (task: UnpackTask, arrival: Arrival | undefined): Task
         Effect.gen(function* () {
           const hidden = yield* hiddenIn(base, names.aside)
           yield* restore(fill(scene, { arrival, aside: names.aside, base, hidden, task }, onRead))
-          yield* io(base.path, () => fs.rename(within(hidden, TREE), within(base.folder, names.old)))
+          yield* renameAt(base.path, { folder: hidden, name: TREE }, { folder: base.folder, name: names.old })
           yield* remove
           now = { ...now, next: Math.max(1, now.next), total: Math.max(1, now.next, now.total) }
           yield* save(now)

@@ -1,7 +1,6 @@
 /** Resumable uploads (spec 10.8). The bytes of one are those of its temporary file. */
 import { createHash } from "node:crypto"
 import { type BigIntStats, constants } from "node:fs"
-import * as fs from "node:fs/promises"
 import { Array as Arr, Clock, Effect, Option, type Scope, Stream } from "effect"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { type FileError, FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
@@ -39,6 +38,7 @@ import {
 import { etagOf } from "./entries.ts"
 import { type AccessError, conflict, forbidden } from "./refused.ts"
 import type { Site } from "./Site.ts"
+import { renameAt } from "./trees.ts"
 import { makeUploadWriters } from "./uploadWriters.ts"
 
 /** Unfinished uploads of one server, and finished ones whose outcome is known. */
@@ -48,7 +48,7 @@ export const MOST_OF_KEY = 32
 /** Time after the last byte in which an upload can continue, in ms. */
 const LIFETIME = 24 * 3600 * 1000
 
-/** Pieces that gather while others are written; also those of a request that breaks are written. */
+/** Pieces that wait while others are written. They are written also if their request breaks off. */
 const GATHERED_PIECES = 8
 
 const WRITE =
@@ -224,8 +224,7 @@ const finish = Effect.fnUntraced(function* (
   const { room, site } = scene
   const { path } = place
   const target = yield* parentMade(site, room, place)
-  const renameTo = (to: typeof target) =>
-    io(path, () => fs.rename(within(at.folder, at.name), within(to.folder, to.name)))
+  const renameTo = (to: typeof target) => renameAt(path, at, to)
   const { etag } = yield* putInPlace(room, record, target, { handle, renameTo }).pipe(
     Effect.tapError((error) =>
       error._tag === "FileRefused" && error.status === 412 ? remove(scene, record) : Effect.void

@@ -11,7 +11,7 @@ import { syncFolder } from "../access/contents.ts"
 import { checkPlacing, moveTo, type Placing, placeTree } from "../access/placing.ts"
 import { type AccessError, conflict, covered, lacks } from "../access/refused.ts"
 import { bytesOf, type Site } from "../access/Site.ts"
-import { removeInside } from "../access/trees.ts"
+import { removeInside, renameAt } from "../access/trees.ts"
 import { type ArchiveRefused, unpackFiles } from "../archives/unpackFiles.ts"
 import { enter, enterAll, io, lstatIn, within } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
@@ -132,7 +132,7 @@ const unpackPart = Effect.fnUntraced(function* (
       yield* refuseCovered(parts, tree.value)
       yield* checkPlacing(placingOf(parts), { path: "/", from: tree.value, to: root })
     } else yield* Effect.forEach(outermost(parts), (path) => refuseWay(parts, path), { discard: true })
-    yield* io("/", () => fs.rename(within(root, aside), within(root, complete)))
+    yield* renameAt("/", folder, { folder: root, name: complete })
     yield* syncFolder("/", root)
   }).pipe(Effect.onError(() => Effect.ignore(removeInside("/", folder))))
 })
@@ -151,9 +151,8 @@ const replacePath = Effect.fnUntraced(function* (parts: PartParts, tree: fs.File
   const old = { folder: yield* rootOf(parts), name: namesOf(parts).old }
   yield* removeInside(path, old)
   // Aside at once, so that no half of it is ever in place. The kernel does not rename folders of a lower layer.
-  const aside = io(path, () => fs.rename(within(to.folder, to.name), within(old.folder, old.name)))
   yield* Effect.catchIf(
-    aside,
+    renameAt(path, to, old),
     ({ code }) => code === "ENOENT" || code === "EXDEV",
     () => removeInside(path, to)
   )

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "@effect/vitest"
 import { Result } from "effect"
 import fc from "fast-check"
-import { parentOf, remotePathOf } from "../../../src/cli/files/remotePath.ts"
-import { childPath, nameOf, whyNoPath } from "../../../src/contract/domain/Files.ts"
+import { remotePathOf } from "../../../src/cli/files/remotePath.ts"
+import { childPath, nameOf, parentOf, whyNoPath } from "../../../src/contract/domain/Files.ts"
 
 describe("spec 10.2: SERVER:PATH", () => {
   it("the server ends at the first colon; the path begins at the folder of the server", () => {
