@@ -103,20 +103,24 @@ const TAKES_DISK: ReadonlySet<string> = new Set([
   "deleted"
 ])
 
-/** Notes by node which keys have created the servers that took disk since the last look at the node. */
+/**
+ * Notes by node which keys have created the servers that took disk since the look before the last one: what one look has
+ * read may be older than the note.
+ */
 const makeTakers = Effect.gen(function* () {
   const index = yield* ServerIndex
-  const takers = new Map<NodeId, Set<string>>()
+  let takers = new Map<NodeId, Set<string>>()
+  let before: ReadonlyMap<NodeId, ReadonlySet<string>> = new Map()
   return {
     note: (id: ServerId) => {
       const { created_by, node_id } = index.get(id) ?? {}
       if (created_by === undefined || node_id === undefined) return
       takers.set(node_id, (takers.get(node_id) ?? new Set()).add(created_by))
     },
-    take: (node_id: NodeId) => {
-      const taken = [...(takers.get(node_id) ?? [])]
-      takers.delete(node_id)
-      return taken
+    of: (node_id: NodeId) => [...(before.get(node_id) ?? []), ...(takers.get(node_id) ?? [])],
+    ended: () => {
+      before = takers
+      takers = new Map()
     }
   }
 })
@@ -148,7 +152,7 @@ export const KeptServerPurges = Layer.effectDiscard(
       )
 
     const makeRoom = Effect.fnUntraced(function* (node_id: NodeId, used: number) {
-      const creators = takers.take(node_id)
+      const creators = takers.of(node_id)
       let left = used - Math.max(0, yield* balancer.freeDisk(node_id))
       const wasShort = short.delete(node_id)
       // A placement reserves before its record says which key takes the disk.
@@ -173,6 +177,7 @@ export const KeptServerPurges = Layer.effectDiscard(
       for (const { disk_bytes, node_id } of yield* store.read(kept.diskByNode)) {
         yield* makeRoom(node_id, disk_bytes)
       }
+      takers.ended()
     }).pipe(Effect.catch(({ detail }) => Effect.logDebug(`deleted servers were not looked at: ${detail}`)))
     const wait = Effect.delay(Effect.raceFirst(changed.await, Effect.sleep(PAUSE)), SHORT_PAUSE)
     yield* leadership.whileLeader(Effect.forever(Effect.andThen(look, wait)))
