@@ -15,10 +15,9 @@ const isRoot = process.getuid?.() === 0
 const runs = debootstrap.run && (isRoot || process.env.CI !== undefined)
 const note = `${debootstrap.note}${isRoot ? "" : " (needs root)"}`
 
-/** The releases of Debian and of Node.js, and the npm of that Node.js. */
+/** The oldest and the newest release of Debian and of Node.js, and the npm of that Node.js. */
 const MACHINES = [
   { debian: "bookworm", node: "20", npm: "10" },
-  { debian: "trixie", node: "22", npm: "10" },
   { debian: "trixie", node: "24", npm: "11" }
 ] as const
 

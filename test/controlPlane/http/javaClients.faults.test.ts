@@ -1,5 +1,5 @@
 import { join } from "node:path"
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { runToEnd } from "../../support/child.ts"
 import { writeFiles } from "../../support/definitions.ts"
@@ -48,17 +48,22 @@ public class Program {
 }
 `
 
+/** How a client of each library gets the address and the key. */
+const connect: Record<Generator["java"], (api: Service) => string> = {
+  native: ({ key, url }) =>
+    `client.updateBaseUri(${JSON.stringify(url)}); client.setRequestInterceptor(b -> b.header("Authorization", "Bearer ${key}"));`,
+  "okhttp-gson": ({ key, url }) => `client.setBasePath("${url}"); client.setBearerToken("${key}");`
+}
+
 /** The output of {@link javaProgram} for a node. */
 const printedOf = (node: string) => `${node} has memory: true\ntrue offline\n67108864\n404 true\n`
 
-const java = Effect.fnUntraced(function* (
-  generator: Generator,
-  library: string,
-  connect: (api: Service) => string
-) {
+const java = Effect.fnUntraced(function* (generator: Generator) {
   const { api } = yield* Described
-  const client = yield* generate(generator, "java", "--library", library)
-  yield* writeFiles(join(client, "src/main/java"), { "Program.java": javaProgram(connect(api)) })
+  const client = yield* generate(generator, "java", "--library", generator.java)
+  yield* writeFiles(join(client, "src/main/java"), {
+    "Program.java": javaProgram(connect[generator.java](api))
+  })
   yield* runToEnd(
     ["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"],
     { cwd: client, env: { MAVEN_OPTS: JAVA_OPTIONS.join(" ") } },
@@ -78,20 +83,9 @@ layer(described, { excludeTestServices: true, timeout: "600 seconds" })("spec 1.
     it.effect.skip(`openapi-generator ${versions}${needs}`, () => Effect.void)
   }
 
-  describe.each(generators)("openapi-generator $version with /$document: Java", slow, (generator) => {
-    it.effect("the client on java.net.http compiles, reads a node, creates, lists and starts a server", () =>
-      java(generator, "native", ({ key, url }) => {
-        const address = JSON.stringify(url)
-        return `client.updateBaseUri(${address}); client.setRequestInterceptor(b -> b.header("Authorization", "Bearer ${key}"));`
-      })
-    )
-
-    it.effect("so does the client on okhttp and gson", () =>
-      java(
-        generator,
-        "okhttp-gson",
-        ({ key, url }) => `client.setBasePath("${url}"); client.setBearerToken("${key}");`
-      )
-    )
-  })
+  it.effect.each(generators)(
+    "openapi-generator $version with /$document: the Java client on $java compiles, reads a node, creates, lists and starts a server",
+    java,
+    slow.timeout
+  )
 })

@@ -64,15 +64,18 @@ type Name = "value" | "memory" | "version"
 const allowed = ({ memory, value, version }: Wanted): ReadonlyArray<string> =>
   value.flatMap((one) => memory.flatMap((two) => version.map((three) => `${one} ${two} ${three}`)))
 
-const runsOf = (dataDir: string, id: string): ReadonlyArray<string> => {
-  const path = filesOn({ dataDir }, id, "runs.txt")
-  return existsSync(path) ? readFileSync(path, "utf8").trim().split("\n") : []
+/** The text of a file of a server: nothing while its files are mounted again, which may be within the call. */
+const textOf = (dataDir: string, id: string, name: string) => {
+  try {
+    return readFileSync(filesOn({ dataDir }, id, name), "utf8").trim()
+  } catch (error) {
+    assert.propertyVal(error, "code", "ENOENT")
+    return undefined
+  }
 }
 
-const textOf = (dataDir: string, id: string, name: string) => {
-  const path = filesOn({ dataDir }, id, name)
-  return existsSync(path) ? readFileSync(path, "utf8").trim() : undefined
-}
+const runsOf = (dataDir: string, id: string): ReadonlyArray<string> =>
+  textOf(dataDir, id, "runs.txt")?.split("\n") ?? []
 
 const seed = freshSeed()
 

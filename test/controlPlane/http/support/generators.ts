@@ -10,16 +10,15 @@ import { temporaryFolder } from "../../../support/temporaryFolder.ts"
 import { service } from "./http.ts"
 
 /**
- * The versions of openapi-generator, newest first, the document that each reads, and which of Go and Python
- * it supports. Version 6.6.0 makes a Python module without a name for the path `/`. Version 5.4.0 writes Go
+ * The versions of openapi-generator, newest first, the document that each reads, its library of Java, and which of Go and
+ * Python it supports. Version 6.6.0 makes a Python module without a name for the path `/`. Version 5.4.0 writes Go
  * that does not compile for a reference that may be null. Every version supports Java and TypeScript.
  */
 export const GENERATORS = [
-  { version: "7.25.0", document: "openapi.json", go: true, python: true },
-  { version: "7.25.0", document: "openapi-3.0.json", go: true, python: true },
-  { version: "7.14.0", document: "openapi-3.0.json", go: true, python: true },
-  { version: "6.6.0", document: "openapi-3.0.json", go: true, python: false },
-  { version: "5.4.0", document: "openapi-3.0.json", go: false, python: true }
+  { version: "7.25.0", document: "openapi.json", java: "native", go: true, python: true },
+  { version: "7.25.0", document: "openapi-3.0.json", java: "okhttp-gson", go: true, python: true },
+  { version: "6.6.0", document: "openapi-3.0.json", java: "native", go: true, python: false },
+  { version: "5.4.0", document: "openapi-3.0.json", java: "okhttp-gson", go: false, python: true }
 ] as const
 export type Generator = (typeof GENERATORS)[number]
 
