@@ -15,15 +15,16 @@ import { type BackupTarget, manifestKey, newestOf } from "./target.ts"
 const PART_BYTES = 16 * 1024 * 1024
 /** Time of a request until its response begins; a part needs 55 KB/s. */
 const LONGEST = Duration.minutes(5)
-/** Longest time without a byte of an object that is read. */
+/** Longest time without a byte of an object that is read, and of a page of a list. */
 const STALL = Duration.seconds(60)
 /** Repetitions of a request that failed for a reason that may pass. */
 const TIMES = 4
 const AGAIN = Schedule.jittered(Schedule.exponential("300 millis"))
 const AT_ONCE = 4
 const LARGEST_LIST = ByteSize.mebibytes(4)
-/** Pages of a list, each of 1,000 objects. */
-const MOST_PAGES = 10_000
+/** Pages of a list, and objects of each: what is found is in memory. */
+const MOST_PAGES = 2_000
+const PAGE_OBJECTS = 1_000
 
 /** Keys of objects of backups, below the prefix: of other objects in a bucket, none is read or removed. */
 const objectPattern = /^([a-z][a-z0-9]{11}|base-[0-9a-f]{64})\/[a-z0-9.-]{1,32}$/
@@ -137,6 +138,18 @@ const elementOf = (xml: string, name: string): string | undefined =>
     .exec(xml)?.[1]
     ?.replaceAll(/&(\w+);/g, (whole, entity: string) => entities[entity] ?? whole)
 
+/** Returns a copy: a part of a text keeps the whole text in memory. */
+const copied = (text: string) => Buffer.from(text).toString()
+
+/** Returns the objects of backups in a page of a list. */
+const objectsIn = (xml: string, below: string) =>
+  [...xml.matchAll(/<Contents>.*?<\/Contents>/gs)].flatMap(([object]) => {
+    const key = copied((elementOf(object, "Key") ?? "").slice(below.length))
+    const id = objectPattern.exec(key)?.[1]
+    const at = Date.parse(elementOf(object, "LastModified") ?? "")
+    return id === undefined || Number.isNaN(at) ? [] : [{ id, key, at }]
+  })
+
 /** Returns the target of a node for a bucket. */
 export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupTarget => {
   const { bucket, prefix } = access
@@ -190,35 +203,36 @@ export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupT
     start: string,
     use: (id: string, key: string, at: number) => Effect.Effect<void, IoError>
   ) {
+    const unreadable = (why: string) => new IoError({ code: "S3", message: `list bucket ${bucket}: ${why}` })
     let token: string | undefined
-    for (let page = 0; page < MOST_PAGES; page++) {
-      const response = yield* ask("list", {
-        method: "GET",
-        key: "",
-        query: {
-          "list-type": "2",
-          prefix: `${below}${start}`,
-          ...(token === undefined ? {} : { "continuation-token": token })
-        }
-      })
+    // A list that is cut off would make a sweep remove what the rest needs.
+    for (let page = 0; ; page++) {
+      if (page === MOST_PAGES) return yield* unreadable(`it has more than ${MOST_PAGES} pages`)
+      const query = {
+        "list-type": "2",
+        prefix: `${below}${start}`,
+        ...(token === undefined ? {} : { "continuation-token": token })
+      }
+      const response = yield* ask("list", { method: "GET", key: "", query })
       const xml = yield* response.text.pipe(
         Effect.provideService(HttpIncomingMessage.MaxBodySize, LARGEST_LIST),
-        Effect.mapError(
-          () => new IoError({ code: "S3", message: `list bucket ${bucket}: the list cannot be read` })
-        )
+        Effect.mapError(() => unreadable("the list cannot be read")),
+        Effect.timeoutOrElse({
+          duration: STALL,
+          orElse: () => Effect.fail(unreadable(`a page did not end within ${Duration.toSeconds(STALL)} s`))
+        })
       )
-      const found = [...xml.matchAll(/<Contents>.*?<\/Contents>/gs)].flatMap(([object]) => {
-        const key = (elementOf(object, "Key") ?? "").slice(below.length)
-        const id = objectPattern.exec(key)?.[1]
-        const at = Date.parse(elementOf(object, "LastModified") ?? "")
-        return id === undefined || Number.isNaN(at) ? [] : [{ id, key, at }]
-      })
+      const found = objectsIn(xml, below)
+      if (found.length > PAGE_OBJECTS)
+        return yield* unreadable(`a page has more than ${PAGE_OBJECTS} objects`)
       yield* Effect.forEach(found, ({ at, id, key }) => use(id, key, at), {
         concurrency: AT_ONCE,
         discard: true
       })
-      token = elementOf(xml, "NextContinuationToken")
-      if (elementOf(xml, "IsTruncated") !== "true" || token === undefined) return
+      const next = elementOf(xml, "NextContinuationToken")
+      if (elementOf(xml, "IsTruncated") !== "true" || next === undefined) return
+      if (next === token) return yield* unreadable("a page names itself as the next one")
+      token = next
     }
   })
 
