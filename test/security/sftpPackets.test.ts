@@ -246,6 +246,48 @@ layer(sftpService(), { excludeTestServices: true, timeout: "120 seconds" })("pac
       }).pipe(Effect.scoped)
     )
 
+    it.effect("a packet, and a session that waits, take little memory in messages of one byte, too", () =>
+      Effect.gen(function* () {
+        const { folder, handleOf, id, muster, raw } = yield* begun
+        const byte = Buffer.from([0])
+        /** Sends messages of one byte, without regard to windows. */
+        const trickle = Effect.fnUntraced(function* (session: typeof raw, count: number) {
+          const { _protocol: protocol, _sock: socket } = Object.fromEntries(Object.entries(session.client))
+          const { id: to } = Object.fromEntries(Object.entries(session.channel)).outgoing
+          for (let sent = 0; sent < count && !socket.destroyed; sent += 1) {
+            protocol.channelData(to, byte)
+            if (sent % 1000 === 0)
+              yield* eventually(
+                () => socket.writableLength === 0 || socket.destroyed,
+                (isSent) => isSent
+              )
+          }
+        })
+        const before = residentMiB(muster)
+        const slow = yield* openRaw(muster, id, muster.key)
+        yield* slow.ask(init)
+        yield* slow.send(word(200_000))
+        yield* trickle(slow, 190_000)
+        assert.isBelow(residentMiB(muster) - before, 40)
+        yield* slow.send(Buffer.alloc(10_000))
+        // Its type is 0.
+        assert.deepInclude(yield* slow.next, { type: STATUS, code: UNSUPPORTED })
+        writeFileSync(join(folder, "large"), Buffer.alloc(4 * MIB))
+        const handle = yield* handleOf("/large", READABLE)
+        // Nothing is read, so that the session waits with requests, and the channel with messages.
+        raw.channel.pause()
+        const reads = Array.from({ length: 14_000 }, (_, request) =>
+          packet(READ, request, handle, long(0n), word(200_000))
+        )
+        yield* raw.send(...reads)
+        yield* trickle(raw, 250_000)
+        assert.isBelow(residentMiB(muster) - before, 60)
+        raw.client.end()
+        const other = yield* openRaw(muster, id, muster.key)
+        assert.deepInclude(yield* other.ask(init), { type: 2 })
+      }).pipe(Effect.scoped)
+    )
+
     it.effect("thousands of requests to open files at once get at most 64 handles", () =>
       Effect.gen(function* () {
         const { codeOf, muster, raw } = yield* begun

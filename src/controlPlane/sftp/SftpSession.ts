@@ -13,6 +13,8 @@ import type { Volume } from "./Volume.ts"
 const IN_FLIGHT = 1024 * 1024
 /** Bytes of packets that wait; the channel pauses above this, and continues below a half of it. */
 const WAITING = 1024 * 1024
+/** Messages that wait in a channel that pauses. Each takes some hundred bytes of memory, even with one byte of data. */
+const MOST_MESSAGES = 8192
 /** Bytes that wait to be sent, in the channel or the connection. Reads wait above this. */
 const UNSENT = 512 * 1024
 /** Bytes that are encrypted in one turn of the event loop: other requests wait meanwhile. */
@@ -77,15 +79,25 @@ const receivePackets = Effect.fnUntraced(function* (channel: ServerChannel, stop
   let waiting = 0
   const end = () => Queue.offerUnsafe(packets, undefined)
   let isBroken = false
+  /** A client that does not answer the close may send for as long as it likes: nothing of it is kept. */
+  const broken = () => {
+    isBroken = true
+    channel.resume()
+    end()
+  }
+  let messages = 0
+  const push = channel.push.bind(channel)
+  channel.push = (bytes: Buffer | null) => {
+    if (bytes !== null && bytes.length > 0) messages += 1
+    if (messages > MOST_MESSAGES && !isBroken) broken()
+    return push(bytes)
+  }
   channel.on("data", (bytes: Buffer) => {
+    messages -= 1
     if (isBroken) return
     reader.add(bytes)
     for (let packet = reader.next(); packet !== undefined; packet = reader.next()) {
-      if (packet === "invalid") {
-        // A client that does not answer the close may send for as long as it likes.
-        isBroken = true
-        return end()
-      }
+      if (packet === "invalid") return broken()
       waiting += packet.length + 64
       Queue.offerUnsafe(packets, packet)
     }

@@ -240,6 +240,9 @@ export const dataHead = (id: number, length: number): Buffer => {
   return head
 }
 
+/** Pieces that are kept beside each other: a piece of one byte takes some hundred bytes of memory. */
+const MOST_PIECES = 256
+
 /** Cuts the bytes of a channel into packets. */
 export class PacketReader {
   #pieces: Array<Buffer> = []
@@ -248,6 +251,7 @@ export class PacketReader {
   add(bytes: Buffer): void {
     this.#pieces.push(bytes)
     this.#length += bytes.length
+    if (this.#pieces.length > MOST_PIECES) this.#joined()
   }
 
   #joined(): Buffer {
