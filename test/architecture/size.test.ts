@@ -22,7 +22,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/pages": 814,
   "src/controlPlane/schedules": 1439,
   "src/controlPlane/servers": 8819,
-  "src/controlPlane/sftp": 1975,
+  "src/controlPlane/sftp": 1991,
   "src/controlPlane/store": 6877,
   "src/controlPlane/webhooks": 839,
   "src/daemon": 1140,
