@@ -89,19 +89,28 @@ describe("spec 3.13: durable", () => {
           (open) => Effect.sync(() => open.close())
         )
         const rows = (table: string) =>
-          Effect.sync(() => Number(database.prepare(`SELECT COUNT(*) AS n FROM ${table}`).get()?.n))
+          Number(database.prepare(`SELECT COUNT(*) AS n FROM ${table}`).get()?.n)
         const body = { ...all, restart: "when_stopped" }
         yield* Effect.forkScoped(restarting.send("POST", "/api/rollouts", { body }))
-        yield* eventually(rows("rollout_definitions"), (n) => n > 0)
-        assert.strictEqual(yield* rows("rollouts"), 0)
+        yield* eventually(
+          () => rows("rollout_definitions"),
+          (n) => n > 0
+        )
+        assert.strictEqual(rows("rollouts"), 0)
         yield* restarting.killAndRestart()
         const api = yield* restarting.current
         assert.deepStrictEqual((yield* expectStatus(api, 200, "GET", "/api/rollouts")).json, [])
-        yield* eventually(rows("rollout_definitions"), (n) => n === 0)
-        yield* eventually(rows("rollout_servers"), (n) => n === 0)
+        yield* eventually(
+          () => rows("rollout_definitions"),
+          (n) => n === 0
+        )
+        yield* eventually(
+          () => rows("rollout_servers"),
+          (n) => n === 0
+        )
         const created = yield* expectStatus(api, 201, "POST", "/api/rollouts", { body })
         assert.strictEqual(created.json.total, 3_000)
-        assert.strictEqual(yield* rows("rollout_servers"), 3_000)
+        assert.strictEqual(rows("rollout_servers"), 3_000)
       }).pipe(Effect.scoped),
     90_000
   )

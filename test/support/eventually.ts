@@ -2,11 +2,18 @@
 import { Effect } from "effect"
 import { ServiceFailed } from "./Service.ts"
 
-/** Maximum pause between two polls, in milliseconds; the pause doubles up to it. */
-const LONGEST_PAUSE = 20
+/** Longest pauses between two polls, in milliseconds: of a function, and of an effect, which most often is a request. */
+const LONGEST = { function: 20, effect: 100 } as const
+
+/**
+ * A pause is a share of the time waited so far: a short wait ends at once, and a long one leaves the processor to what it
+ * waits for. Polls of states that pass soon are functions.
+ */
+const pauseAfter = (waited: number, longest: number) => Math.min(Math.max(waited / 8, 1), longest)
 
 // Captured before a test replaces the timers.
 const { clearTimeout, setTimeout } = globalThis
+const now = performance.now.bind(performance)
 
 /** Sleeps on the real clock, also under `TestClock`. */
 const pause = (millis: number) =>
@@ -21,13 +28,14 @@ type Read<A, E, R> = Effect.Effect<A, E, R> | (() => A)
 const poll = <A, E, R>(read: Read<A, E, R>, until: (value: A) => boolean, seconds: number) =>
   Effect.suspend(() => {
     const once = Effect.isEffect(read) ? read : Effect.sync(read)
+    const longest = Effect.isEffect(read) ? LONGEST.effect : LONGEST.function
     let last: A | undefined
     const polling = Effect.gen(function* () {
-      for (let millis = 1; ; millis = Math.min(2 * millis, LONGEST_PAUSE)) {
+      for (const began = now(); ; ) {
         const value = yield* once
         if (until(value)) return { value }
         last = value
-        yield* pause(millis)
+        yield* pause(pauseAfter(now() - began, longest))
       }
     })
     // A poll that hangs is interrupted.
