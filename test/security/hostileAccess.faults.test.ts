@@ -50,6 +50,8 @@ const ACCESSES = 3000
 const volumes = [{ name: "s", source: "shared", target: "shared", mode: "rw" }] as const
 const writing = { read: true, write: true, create: true, exclusive: false, truncate: false }
 
+type Access = (at: number) => Effect.Effect<unknown, unknown>
+
 interface Swapped {
   readonly where: ScenePlace
   /** The folder that the server changes, as callers name it. */
@@ -128,7 +130,8 @@ const accessesTo = (scene: Effect.Success<ReturnType<typeof filesOf>>, top: Swap
       yield* Effect.ignore(session.change(change))
     return listed
   }).pipe(Effect.scoped)
-  const kinds: ReadonlyArray<(at: number) => Effect.Effect<unknown, unknown>> = [
+  /** Each of these takes a few milliseconds. */
+  const short: ReadonlyArray<Access> = [
     () => read(`${swap}/secret`),
     () => read(`${top}/one`),
     () => list(swap),
@@ -139,12 +142,15 @@ const accessesTo = (scene: Effect.Success<ReturnType<typeof filesOf>>, top: Swap
     () => change({ kind: "delete", path: `${swap}/sub` }),
     () => change({ kind: "delete", path: `${swap}/secret` }),
     () => change({ kind: "folder", path: `${swap}/sub` }, { kind: "mode", path: `${top}/one`, mode: "0600" }),
+    () => change({ kind: "move", from: `${swap}/w1`, path: `${swap}/sub/w1`, overwrite: "replace" })
+  ]
+  /** These go through whole folders, or have steps that wait for one another, and take ten times as long. */
+  const long: ReadonlyArray<Access> = [
     (at) =>
       change(
         { kind: "copy", from: swap, path: `${top}/copy${at % 3}`, overwrite: "replace" },
         { kind: "delete", path: `${top}/copy${at % 3}` }
       ),
-    () => change({ kind: "move", from: `${swap}/w1`, path: `${swap}/sub/w1`, overwrite: "replace" }),
     () =>
       files.search(id, {
         path: top === "" ? "/" : top,
@@ -162,7 +168,14 @@ const accessesTo = (scene: Effect.Success<ReturnType<typeof filesOf>>, top: Swap
     (at) => packed(swap, `${top}/packed${at % 2}`),
     () => packed(`${top}/one`, `${swap}/packed`)
   ]
-  return { kinds, diff: files.diff(id) }
+  /** Every short one, and then the next two long ones. */
+  const accessAt: Access = (at) => {
+    const round = Math.floor(at / (short.length + 2))
+    const place = at % (short.length + 2)
+    const access = short[place] ?? long[(2 * round + place - short.length) % long.length]
+    return access?.(at) ?? Effect.void
+  }
+  return { accessAt, diff: files.diff(id) }
 }
 
 for (const [name, { accesses, at: top, where }] of Object.entries(swapped)) {
@@ -198,9 +211,9 @@ for (const [name, { accesses, at: top, where }] of Object.entries(swapped)) {
                 seen[found] = (seen[found] ?? 0) + 1
               }
             )
-          const { diff, kinds } = accessesTo(scene, top)
+          const { accessAt, diff } = accessesTo(scene, top)
           const begun = swaps()
-          const run = (at: number) => note(kinds[at % kinds.length]?.(at) ?? Effect.void)
+          const run = (at: number) => note(accessAt(at))
           yield* Effect.forEach(Array(accesses).keys(), run, { concurrency: 12, discard: true })
           yield* note(diff)
           yield* until("the server has swapped more often", () => swaps() - begun > 10_000)
