@@ -8,7 +8,7 @@ import { killable } from "../support/killable.ts"
 import { expectStatus, installed } from "../support/servers.ts"
 
 const FILES = 60
-const BYTES = 8_000_000
+const BYTES = 3_000_000
 
 /** Files whose first byte tells which tree they are of; their contents cannot be compressed. */
 const fill = (folder: string, tree: "a" | "b") => {
@@ -53,7 +53,7 @@ const killedDuring = Effect.fnUntraced(function* (
   onKilled: () => void
 ) {
   let service = first
-  for (const share of [0, 0.3, 0.6, 0.9]) {
+  for (const share of [0, 0.5, 0.9]) {
     const { state } = yield* eventually(
       read(service, id),
       (now) => hasEnded(now) || (now.progress?.done ?? 0) > share * FILES * BYTES
