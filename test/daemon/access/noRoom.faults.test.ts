@@ -137,7 +137,7 @@ const rules = () => {
   }
 }
 
-describeQuotas("spec 10.3: no room by project quotas", { file: import.meta.filename, tests: 5 }, rules)
+describeQuotas("spec 10.3: no room by project quotas", rules)
 
 describe.runIf(withExt4)("spec 10.3: no room on the disk of the node", () => {
   it.live(

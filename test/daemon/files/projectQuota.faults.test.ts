@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { fileLimit } from "../../../src/contract/domain/Limits.ts"
-import { describeQuotas } from "./quotaKernel.ts"
+import { describeOtherKernel, describeQuotas } from "./quotaKernel.ts"
 import { ownUser, quotaDisks, runAs, scene } from "./scene.ts"
 
 /** In a kernel that has project quotas. */
@@ -52,4 +52,9 @@ const rules = () => {
   }
 }
 
-describeQuotas("spec 4.10: limits by project quotas", { file: import.meta.filename, tests: 4 }, rules)
+describeQuotas("spec 4.10: limits by project quotas", rules)
+describeOtherKernel(
+  "spec 4.10, 10.3: project quotas",
+  [import.meta.filename, join(import.meta.dirname, "../access/noRoom.faults.test.ts")],
+  9
+)

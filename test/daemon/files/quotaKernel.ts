@@ -24,47 +24,51 @@ const here = await Effect.runPromise(Effect.all([can(quotaDisks.ext4), can(quota
 )
 
 /** The first program of the other kernel, on the files of this machine. */
-const init = (folder: string, file: string) => `#!/bin/bash
+const init = (folder: string, files: string) => `#!/bin/bash
 export PATH=${process.env.PATH}:/usr/sbin:/sbin HOME=/mnt TMPDIR=/mnt CI=true NO_COLOR=1
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs tmpfs /mnt
 for module in quota_tree quota_v2 overlay loop; do
   busybox insmod "$(find /usr/lib/uml/modules/$(uname -r) -name "$module.ko")"
 done
 cd ${root}
-${process.execPath} node_modules/vitest/vitest.mjs run --project faults ${file} < /dev/null > ${folder}/output 2>&1
+${process.execPath} node_modules/vitest/vitest.mjs run --project faults --maxWorkers 1 --no-isolate ${files} < /dev/null > ${folder}/output 2>&1
 echo "ended with $?"
 busybox poweroff -f
 `
 
-const inAnotherKernel = (file: string, tests: number) => () => {
+/** Runs files of tests in another kernel, in one start of it, which takes as long as their tests. */
+const inAnotherKernel = (files: ReadonlyArray<string>, tests: number) => () => {
   it.live(
     "the rules hold in user-mode Linux, where the kernel of this machine has no project quotas",
     () =>
       Effect.gen(function* () {
         const folder = yield* temporaryFolder
-        writeFileSync(join(folder, "init"), init(folder, file))
+        writeFileSync(join(folder, "init"), init(folder, files.join(" ")))
         chmodSync(join(folder, "init"), 0o755)
         const machine = ["mem=2G", "root=none", "rootfstype=hostfs", "rootflags=/", "rw", "quiet", "con=null"]
         const own = [`init=${folder}/init`, `uml_dir=${folder}/uml`, "con0=null,fd:1"]
-        const printed = yield* runToEnd([uml.path, ...machine, ...own], { cwd: folder }, "240 seconds")
+        const printed = yield* runToEnd([uml.path, ...machine, ...own], { cwd: folder }, "480 seconds")
         const output = spawnSync("cat", [join(folder, "output")], { encoding: "utf8" }).stdout
         assert.include(printed, "ended with 0", printed + output)
         assert.match(output, new RegExp(`Tests +${tests} passed`))
       }).pipe(Effect.scoped),
-    260_000
+    500_000
   )
 }
 
-/** Describes the rules of a file of tests, as many as `tests`. */
-export const describeQuotas = (
-  title: string,
-  { file, tests }: { readonly file: string; readonly tests: number },
-  rules: () => void
-) => {
-  if (here && setquota.run) describe(title, rules)
-  else
+/** Whether this kernel has project quotas, and the programs that set them. */
+const inThisKernel = here && setquota.run
+
+/** Describes rules here; where this kernel has no project quotas, `describeOtherKernel` runs their file. */
+export const describeQuotas = (title: string, rules: () => void) => {
+  if (inThisKernel) describe(title, rules)
+}
+
+/** Describes the run of files in another kernel, which have as many tests there as `tests`. */
+export const describeOtherKernel = (title: string, files: ReadonlyArray<string>, tests: number) => {
+  if (!inThisKernel)
     describe.runIf(isRoot && uml.run && !hasTiles)(
       `${title} in another kernel${umlNote}`,
-      inAnotherKernel(file, tests)
+      inAnotherKernel(files, tests)
     )
 }
