@@ -1,4 +1,5 @@
 /** The formats of archives: headers of GNU tar, and the records of zip with 64-bit sizes. Pure. */
+import { isUtf8 } from "node:buffer"
 
 const BLOCK = 512
 
@@ -105,8 +106,10 @@ export interface ZipRecord {
 }
 
 const VERSION = 45
-/** A record with crc and sizes follows the contents, and the name is UTF-8. */
-const FLAGS = 0x0808
+/** A record with crc and sizes follows the contents. */
+const DESCRIPTOR = 0x0008
+/** The name is UTF-8: readers refuse an archive whose names are not what this says. */
+const UTF_8 = 0x0800
 const LIMIT_32 = 0xffff_ffff
 
 /** Returns a time as MS-DOS has it, from 1980 on. */
@@ -122,7 +125,7 @@ export const zipHeader = ({ mtime }: ArchiveEntry, name: Buffer, method: 0 | 8):
   const header = Buffer.alloc(30)
   header.writeUInt32LE(0x0403_4b50, 0)
   header.writeUInt16LE(VERSION, 4)
-  header.writeUInt16LE(FLAGS, 6)
+  header.writeUInt16LE(DESCRIPTOR | (isUtf8(name) ? UTF_8 : 0), 6)
   header.writeUInt16LE(method, 8)
   header.writeUInt32LE(dosTime(mtime), 10)
   header.writeUInt16LE(name.length, 26)

@@ -15,6 +15,7 @@ import { Deferred, Effect, Fiber, Stream } from "effect"
 import type { ArchiveFormat } from "../../../src/contract/domain/Files.ts"
 import { MOST_ARCHIVES } from "../../../src/contract/nodeApi/NodeFiles.ts"
 import { zipWriter } from "../../../src/daemon/access/archive.ts"
+import { zipHeader } from "../../../src/daemon/archives/format.ts"
 import { eventually } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { filesOf, places, put, refusalOf } from "./scene.ts"
@@ -237,5 +238,19 @@ describe("spec 10.3: the directory of a zip archive", () => {
       const more = writer.add({ ...entry, name: Buffer.from("more") }, Stream.empty)
       assert.match(yield* refusalOf(more), /^422 .*64 MiB/)
     })
+  )
+})
+
+describe("spec 10.3: names in a zip archive", () => {
+  it.effect(
+    "say that they are UTF-8 if they are, so that other names do not make an archive unreadable",
+    () =>
+      Effect.sync(() => {
+        const entry = { kind: "file", mode: 0o644, mtime: 0, size: 0, target: Buffer.alloc(0) } as const
+        const isMarked = (name: Buffer) =>
+          (zipHeader({ ...entry, name }, name, 8).readUInt16LE(6) & 0x800) !== 0
+        assert.isTrue(isMarked(Buffer.from("Welt-é.txt")))
+        assert.isFalse(isMarked(Buffer.from("Welt-é.txt", "latin1")))
+      })
   )
 })
