@@ -22,7 +22,15 @@ import {
 import { alone, connectedNode, freePort, nodeIs, nodeKey, startNode } from "../support/nodes.ts"
 import { endLeftovers, serverProcesses } from "../support/processes.ts"
 import { startService } from "../support/Service.ts"
-import { becomes, commands, expectStatus, installed, logsHave, running } from "../support/servers.ts"
+import {
+  becomes,
+  commands,
+  expectStatus,
+  installed,
+  logsHave,
+  running,
+  statusOf
+} from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 
 describe("drain with move, of the embedded node", () => {
@@ -110,6 +118,9 @@ layer(Control.layer, options)("drain with move: servers that stay", (it) => {
   )
 })
 
+/** The pause of polls for states that pass soon, in milliseconds. */
+const SOON = 10
+
 /** A node that is killed and restarts on the same data folder. */
 const restartingNode = Effect.fnUntraced(function* (id: string, control: string, key: string, port: number) {
   const dataDir = join(yield* temporaryFolder, id)
@@ -156,9 +167,11 @@ describe("drain with move, through kill -9", () => {
         mkdirSync(filesOn(from, id, "world/region"))
         writeFileSync(filesOn(from, id, "world/region/big"), Buffer.alloc(40_000_000, 7))
 
-        const stopping = Effect.asVoid(becomes(api, id, "stopping"))
+        const stopping = Effect.asVoid(
+          eventually(statusOf(api, id), (now) => now === "stopping", "90 seconds", SOON)
+        )
         const arriving = Effect.suspend(() =>
-          Effect.asVoid(eventually(Effect.andThen(Effect.yieldNow, fetching(to, id)), (there) => there))
+          Effect.asVoid(eventually(fetching(to, id), Boolean, "90 seconds", SOON))
         )
         const rounds = [
           { when: stopping, kill: () => restarting.killAndRestart() },

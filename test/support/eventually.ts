@@ -3,11 +3,11 @@ import { Effect } from "effect"
 import { ServiceFailed } from "./Service.ts"
 
 /** Longest pauses between two polls, in milliseconds: of a function, and of an effect, which most often is a request. */
-const LONGEST = { function: 20, effect: 100 } as const
+const LONGEST = { function: 20, effect: 50 } as const
 
 /**
  * A pause is a share of the time waited so far: a short wait ends at once, and a long one leaves the processor to what it
- * waits for. Polls of states that pass soon are functions.
+ * waits for.
  */
 const pauseAfter = (waited: number, longest: number) => Math.min(Math.max(waited / 8, 1), longest)
 
@@ -25,10 +25,14 @@ const pause = (millis: number) =>
 /** The value to poll: an effect, or a function without side effects. */
 type Read<A, E, R> = Effect.Effect<A, E, R> | (() => A)
 
-const poll = <A, E, R>(read: Read<A, E, R>, until: (value: A) => boolean, seconds: number) =>
+const poll = <A, E, R>(
+  read: Read<A, E, R>,
+  until: (value: A) => boolean,
+  seconds: number,
+  longest: number = Effect.isEffect(read) ? LONGEST.effect : LONGEST.function
+) =>
   Effect.suspend(() => {
     const once = Effect.isEffect(read) ? read : Effect.sync(read)
-    const longest = Effect.isEffect(read) ? LONGEST.effect : LONGEST.function
     let last: A | undefined
     const polling = Effect.gen(function* () {
       for (const began = now(); ; ) {
@@ -49,14 +53,16 @@ const poll = <A, E, R>(read: Read<A, E, R>, until: (value: A) => boolean, second
  * Polls `look` until `until` accepts its value, and returns the value. Both run on the real clock, also under
  * `TestClock`.
  *
+ * @param longest the longest pause in milliseconds, for a state that passes soon
  * @error ServiceFailed with the last value, after the timeout
  */
 export const eventually = <A, E = never, R = never>(
   read: Read<A, E, R>,
   until: (value: A) => boolean = Boolean,
-  within: `${number} seconds` = "90 seconds"
+  within: `${number} seconds` = "90 seconds",
+  longest?: number
 ): Effect.Effect<A, E | ServiceFailed, R> =>
-  Effect.flatMap(poll(read, until, Number.parseFloat(within)), (seen) =>
+  Effect.flatMap(poll(read, until, Number.parseFloat(within), longest), (seen) =>
     "last" in seen
       ? Effect.fail(
           new ServiceFailed({ message: `not within ${within}; last seen: ${JSON.stringify(seen.last)}` })
