@@ -13,6 +13,15 @@ export interface Times {
 
 const FIVE = "Expected five fields: minute, hour, day of month, month, day of week; for example 0 4 * * *."
 
+/** The values of each field, by its name in `croner`, which counts days and months from 0 in its messages. */
+const values: Readonly<Record<string, string>> = {
+  minute: "a minute from 0 to 59",
+  hour: "an hour from 0 to 23",
+  day: "a day from 1 to 31",
+  month: "a month from 1 to 12",
+  dayOfWeek: "a day of the week from 0 to 7"
+}
+
 /** Names of days, which contain a W, before the fields are checked for the W of other dialects. */
 const dayNames = /\b(?:sun|mon|tue|wed|thu|fri|sat)/gi
 
@@ -58,7 +67,12 @@ export const timesOf = (cron: string, timezone: string): Result.Result<Times, st
   const read = Result.try({
     // Lists and ranges are fixed times, too: of these, croner runs those of a missing hour at its end.
     try: () => new Cron(fields.join(" "), { timezone, mode: "5-part", fixedTimeRule: "no-wildcard" }),
-    catch: (error) => (error instanceof Error ? error.message : String(error)).replace(/^CronPattern: /, "")
+    catch: (error) =>
+      (error instanceof Error ? error.message : String(error))
+        .replace(/^CronPattern: /, "")
+        .replace(/^Invalid value for (\w+): .*/, (whole, field: string) =>
+          values[field] === undefined ? whole : `expected ${values[field]}: ${cron}`
+        )
   })
   return Result.map(read, (pattern) => {
     const format = offsetFormat(timezone)
