@@ -254,6 +254,8 @@ layer(sftpService(), { excludeTestServices: true, timeout: "120 seconds" })("pac
         const trickle = Effect.fnUntraced(function* (session: typeof raw, count: number) {
           const { _protocol: protocol, _sock: socket } = Object.fromEntries(Object.entries(session.client))
           const { id: to } = Object.fromEntries(Object.entries(session.channel)).outgoing
+          // Several in a segment: the service receives as many messages.
+          session.client.setNoDelay(false)
           for (let sent = 0; sent < count && !socket.destroyed; sent += 1) {
             protocol.channelData(to, byte)
             if (sent % 1000 === 0)

@@ -25,7 +25,8 @@ export const connect = (
   Effect.acquireRelease(
     Effect.callback<Client, string>((resume) => {
       const client = new ssh2.Client()
-      client.on("ready", () => resume(Effect.succeed(client)))
+      // As OpenSSH does: without it, an answer to each small request is 40 ms late.
+      client.on("ready", () => resume(Effect.succeed(client.setNoDelay(true))))
       client.on("error", ({ message }) => resume(Effect.fail(message)))
       client.on("close", () => resume(Effect.fail("closed")))
       client.connect({ host: "127.0.0.1", port: sftpOf(service).port, username, password, ...more })
