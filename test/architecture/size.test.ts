@@ -21,7 +21,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/operations": 703,
   "src/controlPlane/pages": 814,
   "src/controlPlane/schedules": 1439,
-  "src/controlPlane/servers": 8819,
+  "src/controlPlane/servers": 8824,
   "src/controlPlane/sftp": 1991,
   "src/controlPlane/store": 6877,
   "src/controlPlane/webhooks": 839,
@@ -43,7 +43,7 @@ const budgets: Record<string, number> = {
   "src/daemon/state": 481,
   "src/daemon/uplink": 777,
   "src/dashboard": 11553,
-  "src/shared": 2232
+  "src/shared": 2239
 }
 
 /** Short files with one importer in their folder that are things of their own: commands, groups of routes, layers. */

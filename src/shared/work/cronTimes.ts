@@ -13,14 +13,9 @@ export interface Times {
 
 const FIVE = "Expected five fields: minute, hour, day of month, month, day of week; for example 0 4 * * *."
 
-/** The values of each field, by its name in `croner`, which counts days and months from 0 in its messages. */
-const values: Readonly<Record<string, string>> = {
-  minute: "a minute from 0 to 59",
-  hour: "an hour from 0 to 23",
-  day: "a day from 1 to 31",
-  month: "a month from 1 to 12",
-  dayOfWeek: "a day of the week from 0 to 7"
-}
+/** The messages of `croner` count days and months from 0. */
+const VALUES =
+  "expected a minute to 59, an hour to 23, a day from 1 to 31, a month from 1 to 12, a day of the week to 7"
 
 /** Names of days, which contain a W, before the fields are checked for the W of other dialects. */
 const dayNames = /\b(?:sun|mon|tue|wed|thu|fri|sat)/gi
@@ -70,9 +65,7 @@ export const timesOf = (cron: string, timezone: string): Result.Result<Times, st
     catch: (error) =>
       (error instanceof Error ? error.message : String(error))
         .replace(/^CronPattern: /, "")
-        .replace(/^Invalid value for (\w+): .*/, (whole, field: string) =>
-          values[field] === undefined ? whole : `expected ${values[field]}: ${cron}`
-        )
+        .replace(/^Invalid value for .*/, `${VALUES}: ${cron}`)
   })
   return Result.map(read, (pattern) => {
     const format = offsetFormat(timezone)

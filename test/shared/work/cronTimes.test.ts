@@ -107,8 +107,8 @@ describe("spec 13.3: times", () => {
       ""
     ])
       assert.notStrictEqual(why(cron), "", cron)
-    assert.strictEqual(why("0 0 32 * *"), "expected a day from 1 to 31: 0 0 32 * *")
-    assert.strictEqual(why("0 0 * 0 *"), "expected a month from 1 to 12: 0 0 * 0 *")
+    assert.match(why("0 0 32 * *"), /^expected .* a day from 1 to 31, .*: 0 0 32 \* \*$/)
+    assert.match(why("0 0 * 0 *"), /^expected .* a month from 1 to 12, /)
     assert.strictEqual(why("0 0 * * WED"), "")
     for (const zone of ["Europe/Atlantis", "+02:00", ""])
       assert.match(why("0 4 * * *", zone), /^no time zone has this name/)
