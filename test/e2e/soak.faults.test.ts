@@ -10,7 +10,7 @@ import { freshSeed, type Random, seeded } from "../support/random.ts"
 import { type Service, startService } from "../support/Service.ts"
 import { becomes, commands, create, expectStatus, power } from "../support/servers.ts"
 
-const MINUTES = Number(process.env.MUSTER_TEST_SOAK ?? 1)
+const MINUTES = Number(process.env.MUSTER_TEST_SOAK ?? 0.5)
 const ROUNDS = 10
 const CLIENTS = 6
 const SUBSCRIBERS = 4
