@@ -163,6 +163,24 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
     )
 
     it.effect(
+      "the actions on selected entries are in sight in a long folder on a phone",
+      () =>
+        Effect.gen(function* () {
+          const { api, id } = yield* prepared
+          for (let n = 10; n < 40; n += 1) yield* write(api, id, `/long/${n}.txt`, "x")
+          const opened = yield* openPage(yield* browser, api, filesPage(id, "/long/"), { width: 390 })
+          const { page } = opened
+          yield* select(page, "39.txt")
+          const box = yield* step(() => page.getByRole("button", { name: "Delete…" }).boundingBox())
+          const height = yield* step(() => page.evaluate<number>("innerHeight"))
+          assert.isTrue(box !== null && box.y > 0 && box.y + box.height < height, JSON.stringify(box))
+          assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
       "folders and files are made, moved, copied and deleted on a phone; names are texts",
       () =>
         Effect.gen(function* () {
