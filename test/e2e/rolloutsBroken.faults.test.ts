@@ -184,12 +184,12 @@ describe("spec 3.13: durable", () => {
   )
 })
 
-describe("spec 3.13: 5,000 servers", () => {
+describe("spec 3.13: 2,000 servers", () => {
   it.live(
     "the plan has pages, and all servers get the definition while the API answers",
     () =>
       Effect.gen(function* () {
-        const count = 5_000
+        const count = 2_000
         const dataDir = join(yield* temporaryFolder, "data")
         const ids = yield* seedServers(dataDir, count, { known: false })
         const blueprint = (version: string) => blueprintFile("survival", "paper", { server: { version } })
