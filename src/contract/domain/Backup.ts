@@ -308,7 +308,7 @@ export const RestoreComparison = Schema.Struct({
   unchanged: RestoredEntries,
   /** What the backup has where the server has a volume or mount: it is left out. Unset if there is nothing. */
   covered: Schema.optionalKey(RestoredEntries),
-  /** Bytes of files that are made aside, and those for which there is room. */
+  /** Bytes of files that are made aside, with 512 for each entry, and those for which there is room. */
   needed_bytes: NodeCount,
   free_bytes: NodeCount
 })

@@ -226,7 +226,7 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
           const count = yield* repo.backupsIn(id)
           if (count > 0)
             return yield* new Conflict({
-              detail: `${count} backups are in the target ${id}`,
+              detail: `the target ${id} has ${count} ${count === 1 ? "backup" : "backups"}`,
               hint: "Delete them first: GET /api/backups lists them."
             })
           yield* repo.remove(id)

@@ -2,6 +2,8 @@
 import { isUtf8 } from "node:buffer"
 
 const BLOCK = 512
+/** The bytes that an entry counts for beside its contents. */
+export const ENTRY_BYTES = BLOCK
 
 export interface ArchiveEntry {
   /** Bytes, without a slash at the beginning or end. */

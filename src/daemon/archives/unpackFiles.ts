@@ -8,6 +8,7 @@ import { checkFreeSpace } from "../disk/remedy.ts"
 import { CREATE, FOLDER, writeAll } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { ArchiveReader, type Attributes, type Step, shownPath } from "./ArchiveReader.ts"
+import { ENTRY_BYTES } from "./format.ts"
 
 export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}
 
@@ -22,8 +23,6 @@ export interface UnpackOptions {
   readonly wants?: ((path: string) => boolean) | undefined
 }
 
-/** The bytes that count for a header. */
-const HEADER = 512
 /** The most bytes that describe an entry: two long names, headers, padding. */
 const DESCRIPTION = 12 * 1024
 /** The most other bytes: filler after the end, and the longest sparse map. */
@@ -176,7 +175,7 @@ export const unpackFiles = <E>(
         }
         for (const step of reader.read(chunk)) {
           if ("name" in step) entries += 1
-          const size = step._tag === "data" ? step.bytes.length : "name" in step ? HEADER : 0
+          const size = step._tag === "data" ? step.bytes.length : "name" in step ? ENTRY_BYTES : 0
           bytes += size
           if (!isApplied(step)) continue
           written += size

@@ -1,6 +1,8 @@
 /** The thread that reads the files of a server, and makes an archive and an index of them (spec 12.3). */
+import { spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
 import { fstatSync, readlinkSync, readSync, type Stats } from "node:fs"
+import { basename } from "node:path"
 import { parentPort, workerData } from "node:worker_threads"
 import { constants, zstdCompressSync } from "node:zlib"
 import { Effect } from "effect"
@@ -26,6 +28,9 @@ const ZSTD = { chunkSize: CHUNK, params: { [constants.ZSTD_c_compressionLevel]: 
 const { chunks: shared, from, isOnlyHashed, most, ...walk } = workerData as PackJob
 const chunks = new Chunks(shared)
 const send = (message: PackMessage) => parentPort?.postMessage(message)
+
+// The lowest weight (spec 12.3). A host without the program packs as others read; the class idle could hold a server for hours.
+spawnSync("ionice", ["-c", "best-effort", "-n", "7", "-p", basename(readlinkSync("/proc/thread-self"))])
 
 /** Ends the thread. Where it is terminated within a call of zstd, it would end the process with it. */
 const end = (): never => process.exit()

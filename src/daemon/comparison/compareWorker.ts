@@ -7,6 +7,7 @@ import { MOST_SHOWN, type PackedEntry } from "../../contract/domain/Backup.ts"
 import { childPath, isWithin, nameBytes, nameOf, parentOf, shownName } from "../../contract/domain/Files.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { conflict, covered, lacks } from "../access/refused.ts"
+import { ENTRY_BYTES } from "../archives/format.ts"
 import { IoError, ioSync, orOn } from "../disk/fsio.ts"
 import { describe, FOLDER, isTemporary, type Name, READ, within } from "../disk/safePath.ts"
 import { entryOf, makeLines } from "../packed/lines.ts"
@@ -207,7 +208,7 @@ const add = Effect.fnUntraced(function* (entry: PackedEntry): Effect.fn.Return<v
     const same = typeOf(there) === type && (!isRestored || (yield* isSame(entry, real, there)))
     if (isRestored) note(same ? "unchanged" : "changed", path, size)
   }
-  if (isRestored) needed_bytes += size
+  if (isRestored) needed_bytes += size + ENTRY_BYTES
   const folder = there?.isDirectory() === true ? yield* openFolder(path, real, levels.length) : undefined
   if (type === "folder") levels.push({ path, fd: folder, names: new Set(), isRestored })
   else if (folder !== undefined) yield* removeIn(path, folder, levels.length + 1, () => true)

@@ -204,7 +204,7 @@ layer(Layer.provideMerge(Far.layer, service(env)), options)("targets of backups"
         assertError(
           yield* api.request("DELETE", "/api/backup-targets/offsite"),
           409,
-          "1 backups are in the target offsite"
+          "the target offsite has 1 backup"
         )
         const archive = yield* expectStatus(api, 200, "GET", `/api/backups/${backup.id}/archive`)
         assert.strictEqual(archive.headers.get("content-length"), String(backup.stored_bytes))

@@ -16,7 +16,7 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
 import { harness } from "../support.ts"
@@ -142,6 +142,24 @@ for (const [name, place] of Object.entries(places)) {
 
 const [place] = Object.values(places)
 if (place === undefined) assert.fail("there is no place")
+
+/** The I/O classes and weights of the threads of this process. A thread may end meanwhile. */
+const weights = () =>
+  execFileSync("sh", ["-c", `ionice -p $(ls /proc/${process.pid}/task) || true`], { encoding: "utf8" })
+
+describe("spec 12.3: weight of backups", () => {
+  it.live("the thread that reads the files has the lowest one, and no other thread has", () =>
+    Effect.gen(function* () {
+      const scene = yield* filesOf({ far: false, instanceFiles: "copy" })
+      writeFileSync(join(scene.folder, "large.bin"), randomBytes(100_000_000))
+      assert.notInclude(weights(), "prio 7")
+      const work = yield* Effect.forkChild(made(scene))
+      yield* until("the weight of the thread", () => weights().includes("prio 7"))
+      assert.strictEqual((yield* Fiber.join(work)).state, "done")
+      assert.notInclude(weights(), "prio 7")
+    })
+  )
+})
 
 describe("spec 12.2: consistency", () => {
   it.live("a server that runs is not stopped, and its backup says so; files that change are counted", () =>

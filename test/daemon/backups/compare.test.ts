@@ -161,7 +161,7 @@ for (const [name, place] of Object.entries(places)) {
             assert.strictEqual(unchanged.count + created.count + changed.count, after.size, what)
             assert.strictEqual(
               needed_bytes,
-              [...after.values()].reduce((sum, { bytes }) => sum + bytes, 0),
+              [...after.values()].reduce((sum, { bytes }) => sum + 512 + bytes, 0),
               what
             )
           }
