@@ -1,6 +1,6 @@
 /** The work of a task that makes a backup (spec 12.2, 12.3). */
 import * as fs from "node:fs/promises"
-import { Effect, Option } from "effect"
+import { Deferred, Effect, Fiber, Option, type Scope } from "effect"
 import type { BackupFigures, CreateTask, PackedFigures } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
@@ -8,7 +8,7 @@ import { whyClosed } from "../access/makeAccess.ts"
 import { type AccessError, toTaskError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { makeSite } from "../access/scenes.ts"
-import { io } from "../disk/fsio.ts"
+import { io, makeClosedFolder, removeTree } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { belowOf, checkBase, makeBases } from "./bases.ts"
@@ -35,8 +35,18 @@ const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], 
   return blocks * bsize
 })
 
-/** Makes backups of servers. @param rate bytes a second that are read; 0: no limit */
-export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
+/** Makes an empty folder until the scope closes. Nothing of a killed daemon stays in it. */
+const emptyFolder = (path: string) =>
+  Effect.acquireRelease(Effect.andThen(removeTree(path), makeClosedFolder(path)), () =>
+    Effect.ignore(removeTree(path))
+  )
+
+/**
+ * Makes backups of servers, one at a time.
+ * @param rate   bytes a second that are read; 0: no limit
+ * @param folder for files that are packed once the server is not held still any more
+ */
+export const makeCreate = (files: InstanceFiles["Service"], rate: number, folder: string) => {
   const storeBase = makeBases(rate)
   return Effect.fnUntraced(function* (
     target: BackupTarget,
@@ -44,7 +54,7 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
     { backup_id, contents, exclude = [], quiesce, server }: CreateTask,
     operation_id: string,
     onBytes: OnBytes
-  ): Effect.fn.Return<BackupFigures, FileError> {
+  ): Effect.fn.Return<BackupFigures, FileError, Scope.Scope> {
     yield* explained(target.ready)
     const before = yield* explained(readManifest(target, backup_id))
     // The service or the daemon was restarted before the end was known.
@@ -63,16 +73,35 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
       const onRead = quiesce === undefined ? onBytes : () => {}
       return { below, base: yield* storeBase(target, below.base, onRead) }
     })
-    const pack = Effect.fnUntraced(function* ({ base, below }: Effect.Success<typeof prepare>) {
+    const pack = Effect.fnUntraced(function* (
+      { base, below }: Effect.Success<typeof prepare>,
+      onHeld: Effect.Effect<unknown>
+    ) {
       onBytes(0)
       const site = yield* makeSite(files, instance, {})
+      // All of an overlay that a server has over its base is in one layer.
+      const isHeld =
+        quiesce !== undefined && site.layout.written.length === (below?.upper === undefined ? 0 : 1)
+      if (isHeld) yield* emptyFolder(folder)
       const most = yield* mostBytes(files, site)
       const after = base && { tar: base.bytes, bytes: sumOf(base.parts) }
       const prefix = `${backup_id}/`
-      const packed = yield* packServer(site, target, { prefix, after, below, exclude, most, onBytes, rate })
-      return { ...packed, base }
+      const held = isHeld ? folder : undefined
+      const options = { prefix, after, below, exclude, held, most, onBytes, onHeld, rate }
+      return { ...(yield* packServer(site, target, options)), base }
+    }, Effect.scoped)
+    const scope = yield* Effect.scope
+    /** Packs the files, and returns once they are held or packed. */
+    const begin = Effect.fnUntraced(function* (made: Effect.Success<typeof prepare>) {
+      const held = yield* Deferred.make<void>()
+      const packing = yield* Effect.forkIn(pack(made, Deferred.succeed(held, undefined)), scope)
+      const begun = Effect.raceFirst(Deferred.await(held), Fiber.join(packing))
+      return yield* Effect.as(
+        Effect.onError(begun, () => Fiber.interrupt(packing)),
+        packing
+      )
     })
-    const work = Effect.flatMap(prepare, (made) => whileQuiet(instance, quiesce, pack(made)))
+    const work = Effect.flatMap(prepare, (made) => whileQuiet(instance, quiesce, begin(made)))
     const name = `operation ${operation_id} (backup.create)`
     const claim = (by: string | undefined) =>
       Effect.sync(() => {
@@ -80,14 +109,14 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
       })
     // Not within the access: a removal holds the turn that the release takes, and waits for the end of the access.
     const release = Effect.ignore(instance.release)
-    const { packed, ...held } = yield* explained(
+    const { packed: packing, ...held } = yield* explained(
       Effect.acquireUseRelease(
         claim(name),
         () => instance.accesses.run(() => whyClosed(instance), work),
         () => Effect.andThen(claim(undefined), release)
       )
     )
-    const { archive, base, counts, frames, index } = packed
+    const { archive, base, counts, frames, index } = yield* explained(Fiber.join(packing))
     const { software, version } = spec.definition
     const kind = base === undefined ? ("full" as const) : ("written" as const)
     const figures: PackedFigures = {
@@ -120,5 +149,5 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number) => {
     const manifest_sha256 = yield* explained(writeManifest(target, manifest))
     if (base !== undefined) yield* explained(checkBase(target, base))
     return { ...figures, manifest_sha256 }
-  })
+  }, Effect.scoped)
 }

@@ -13,6 +13,7 @@ import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { taking } from "../access/makeAccess.ts"
 import { conflict } from "../access/refused.ts"
 import { Arrival } from "../archives/source.ts"
+import { removeTree } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
@@ -88,7 +89,9 @@ const makeWork = Effect.fnUntraced(function* (
       if (turn.isFull("")) onWait("the node makes or verifies another backup")
       return turn.withLock("")(Effect.andThen(Effect.sync(onTurn), work))
     })
-  const create = makeCreate(files, settings.rate)
+  const held = `${settings.own}-held`
+  yield* Effect.ignore(removeTree(held))
+  const create = makeCreate(files, settings.rate, held)
   const restore = makeRestore(files)
   const stored = (
     target: BackupTarget,

@@ -6,7 +6,7 @@ import { Cause, Effect, Queue, type Scope } from "effect"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { AccessError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
-import { type IoError, toIoError } from "../disk/fsio.ts"
+import { type IoError, io, toIoError } from "../disk/fsio.ts"
 import { receivedFailure, startThread, type ThreadFailure } from "../packed/threads.ts"
 import type { Walk } from "../packed/walk.ts"
 import { Chunks, FRAME } from "./chunks.ts"
@@ -40,6 +40,8 @@ export interface PackJob extends Walk {
   readonly from: number
   /** Whether nothing is compressed and sent, because only the identity is wanted. */
   readonly isOnlyHashed: boolean
+  /** An empty folder for files that share blocks with those of the server, which are packed in their place. */
+  readonly held?: string | undefined
 }
 
 /** What the thread sends. `done`: the bytes of contents that it has read. */
@@ -50,6 +52,8 @@ export type PackMessage =
       readonly length: number
       readonly done: number
     }
+  /** The files of the server are read no more. */
+  | { readonly to: "held" }
   | ({ readonly to: "end" } & Pick<Packed, "bytes" | "counts" | "identity">)
   | ThreadFailure
 
@@ -64,6 +68,8 @@ interface PackOptions extends Omit<PackJob, "chunks" | "from" | "isOnlyHashed"> 
   /** Bytes of the archive and of the tar of the base. */
   readonly after?: { readonly bytes: number; readonly tar: number } | undefined
   readonly onBytes: (bytes: number) => void
+  /** Runs once the files of the server are read no more, if that is before the end. */
+  readonly onHeld?: Effect.Effect<unknown>
   /** Bytes of contents a second; 0: no limit. */
   readonly rate: number
 }
@@ -105,7 +111,7 @@ const startWorker = (workerData: PackJob, chunks: Chunks, messages: Messages) =>
 /** Packs files as the objects of a backup, without its manifest. */
 export const packFolder = Effect.fnUntraced(function* (
   target: BackupTarget,
-  { after = { bytes: 0, tar: 0 }, onBytes, prefix, rate, ...walk }: PackOptions
+  { after = { bytes: 0, tar: 0 }, onBytes, onHeld = Effect.void, prefix, rate, ...walk }: PackOptions
 ): Effect.fn.Return<Packed, AccessError, Scope.Scope> {
   const writerOf = (name: string) =>
     prefix === undefined ? Effect.succeed(undefined) : partsWriter(target, `${prefix}${name}`)
@@ -133,6 +139,10 @@ export const packFolder = Effect.fnUntraced(function* (
         index: writers.index === undefined ? nowhere : yield* writers.index.end
       }
     }
+    if (message.to === "held") {
+      yield* onHeld
+      continue
+    }
     const { chunk, done, length, to } = message
     if (to === "archive") {
       if (made % NOTED_FRAMES === 0)
@@ -154,11 +164,13 @@ export const packFolder = Effect.fnUntraced(function* (
 export const packServer = Effect.fnUntraced(function* (
   site: Site,
   target: BackupTarget,
-  options: Omit<PackOptions, "fd" | "own" | "shared">
+  { onHeld = Effect.void, ...options }: Omit<PackOptions, "fd" | "own" | "shared">
 ) {
   const { handle } = yield* site.root(yield* site.place("/"))
   return yield* packFolder(target, {
     ...options,
+    // The files of the server may be unmounted from now on.
+    onHeld: Effect.andThen(Effect.ignore(io("close the files of the server", () => handle.close())), onHeld),
     fd: handle.fd,
     shared: site.sharedTargets,
     own: site.layout.written.map(({ target: parts }) => `/${parts.join("/")}`)

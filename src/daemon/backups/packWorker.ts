@@ -1,22 +1,23 @@
 /** The thread that reads the files of a server, and makes an archive and an index of them (spec 12.3). */
 import { spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { fstatSync, readlinkSync, readSync, type Stats } from "node:fs"
+import { fstatSync, readlinkSync, readSync, rmSync, type Stats } from "node:fs"
 import { basename } from "node:path"
 import { parentPort, workerData } from "node:worker_threads"
 import { constants, zstdCompressSync } from "node:zlib"
-import { Effect } from "effect"
+import { Effect, Exit } from "effect"
 import type { PackedEntry } from "../../contract/domain/Backup.ts"
 import { shownName } from "../../contract/domain/Files.ts"
 import { megabytes } from "../../contract/domain/Limits.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { unprocessable } from "../access/refused.ts"
 import { type ArchiveEntry, identityOf, TAR_END, tarHeader, tarPadding } from "../archives/format.ts"
-import { type IoError, ioSync } from "../disk/fsio.ts"
-import { PERMISSIONS } from "../disk/safePath.ts"
+import { ioSync } from "../disk/fsio.ts"
+import { type Name, PERMISSIONS } from "../disk/safePath.ts"
 import { sentFailure } from "../packed/threads.ts"
-import { type Walked, walkServer, withFile } from "../packed/walk.ts"
+import { type WalkError, type Walked, walkServer, withFile } from "../packed/walk.ts"
 import { CHUNK, Chunks, FRAME } from "./chunks.ts"
+import { Hold } from "./hold.ts"
 import type { Counts, PackJob, PackMessage } from "./pack.ts"
 
 /** The beginning of names in the archive: `./`. */
@@ -25,7 +26,7 @@ const NOTHING = Buffer.alloc(0)
 /** Level 3, the default, takes 1.6 times the CPU time, and saves 6 % of text. */
 const ZSTD = { chunkSize: CHUNK, params: { [constants.ZSTD_c_compressionLevel]: 2 } }
 // `pack.ts` alone starts this thread.
-const { chunks: shared, from, isOnlyHashed, most, ...walk } = workerData as PackJob
+const { chunks: shared, from, held, isOnlyHashed, most, ...walk } = workerData as PackJob
 const chunks = new Chunks(shared)
 const send = (message: PackMessage) => parentPort?.postMessage(message)
 
@@ -128,48 +129,66 @@ const writeContents = (fd: number, size: number) => {
   return { isWhole, sha256: hash.digest("hex") }
 }
 
-const addFile = (walked: Walked, entry: ArchiveEntry) => {
-  const packed = withFile(walked, (fd, before) => {
-    const refusal = whyTooLarge(walked.path, before)
+/** An entry, and the file that has its contents. */
+interface Found extends ArchiveEntry {
+  readonly path: string
+  readonly real: Name
+}
+
+const addFile = ({ path, real, ...entry }: Found) => {
+  const packed = withFile({ path, real }, (fd, before) => {
+    const refusal = whyTooLarge(path, before)
     if (refusal !== undefined) return refusal
     const { size } = before
-    archive.write(tarHeader({ ...entry, kind: "file", size }))
+    archive.write(tarHeader({ ...entry, size }))
     const at = from + archive.written
     const { isWhole, sha256 } = writeContents(fd, size)
     const after = fstatSync(fd)
     if (!isWhole || after.size !== size || after.mtimeMs !== before.mtimeMs) onChanged()
     counts.files += 1
     const { mode, mtime } = entry
-    return note({ path: walked.path, type: "file", mode, mtime, size, sha256, at })
+    return note({ path, type: "file", mode, mtime, size, sha256, at })
   })
   return Effect.flatMap(packed, (refusal) => (refusal ? Effect.fail(refusal) : Effect.void))
 }
 
-const add = (walked: Walked): Effect.Effect<void, FileRefused | IoError> => {
-  if (chunks.isEnded) end()
-  const { name, path, real, stats } = walked
-  const entry: ArchiveEntry = {
-    name: name.length === 0 ? Buffer.from(".") : Buffer.concat([BELOW, name]),
-    kind: "folder",
-    mode: stats.mode & PERMISSIONS,
-    mtime: Math.max(0, Math.floor(stats.mtimeMs / 1000)),
-    size: 0,
-    target: Buffer.alloc(0)
-  }
-  if (stats.isFile()) return addFile(walked, entry)
-  const { mode, mtime } = entry
-  return ioSync(path, () => {
-    if (stats.isDirectory()) {
-      archive.write(tarHeader(entry))
-      note({ path, type: "folder", mode, mtime })
+/** Pipes, sockets and devices are none: they have no contents, and their users make them again. */
+const kindOf = (stats: Stats) => {
+  if (stats.isFile()) return "file"
+  if (stats.isDirectory()) return "folder"
+  return stats.isSymbolicLink() ? "link" : undefined
+}
+
+const foundOf = ({ name, path, real, stats }: Walked) =>
+  ioSync(path, (): Found | undefined => {
+    if (chunks.isEnded) end()
+    const kind = kindOf(stats)
+    if (kind === undefined) return undefined
+    return {
+      path,
+      real,
+      name: name.length === 0 ? Buffer.from(".") : Buffer.concat([BELOW, name]),
+      kind,
+      mode: stats.mode & PERMISSIONS,
+      mtime: Math.max(0, Math.floor(stats.mtimeMs / 1000)),
+      size: 0,
+      target: kind === "link" ? readlinkSync(real, { encoding: "buffer" }) : NOTHING
     }
-    // Pipes, sockets and devices have no contents; their users make them again.
-    if (!stats.isSymbolicLink()) return
-    const target = readlinkSync(real, { encoding: "buffer" })
-    archive.write(tarHeader({ ...entry, kind: "link", target }))
-    note({ path, type: "link", mode, mtime, target: shownName(target) })
+  })
+
+const pack = (found: Found): Effect.Effect<void, WalkError> => {
+  if (chunks.isEnded) end()
+  const { kind, mode, mtime, path, target } = found
+  if (kind === "file") return addFile(found)
+  return Effect.sync(() => {
+    archive.write(tarHeader(found))
+    const entry = { path, type: kind, mode, mtime }
+    note(kind === "link" ? { ...entry, target: shownName(target) } : entry)
   })
 }
+
+const add = (walked: Walked) =>
+  Effect.flatMap(foundOf(walked), (found) => (found === undefined ? Effect.void : pack(found)))
 
 const keep = (stats: Stats) => {
   if (!stats.isFile()) return
@@ -179,7 +198,35 @@ const keep = (stats: Stats) => {
 /** Paths that the base may have, and the server has not. */
 const remove = (path: string) => index.write(Buffer.from(`${JSON.stringify({ path, type: "removed" })}\n`))
 
-const packed = walkServer(walk, { add, keep, onChanged, remove }).pipe(
+/** Holds the files of the server, and then packs what is held. Returns false where the file system cannot share blocks. */
+const packHeld = Effect.fnUntraced(function* (folder: string) {
+  const hold = new Hold(folder, walk.below?.upper)
+  const holdEntry = Effect.fnUntraced(function* (walked: Walked) {
+    const found = yield* foundOf(walked)
+    if (found === undefined) return
+    if (found.kind !== "file") return hold.push(Effect.suspend(() => pack(found)))
+    const real = yield* hold.file(walked)
+    const packed = Effect.suspend(() => pack({ ...found, real }))
+    const freed = Effect.sync(() => rmSync(real, { force: true }))
+    hold.push(Effect.ensuring(packed, freed))
+  })
+  const holdRemoved = (path: string) => hold.push(Effect.sync(() => remove(path)))
+  const holding = walkServer(walk, { add: holdEntry, keep, onChanged, remove: holdRemoved })
+  if (Exit.isFailure(yield* Effect.exit(holding))) {
+    Object.assign(counts, { files: 0, changed_files: 0, size_bytes: 0 })
+    return false
+  }
+  send({ to: "held" })
+  for (const step of hold.steps) yield* step
+  return true
+})
+
+const packAll = Effect.gen(function* () {
+  if (held !== undefined && (yield* packHeld(held))) return
+  yield* walkServer(walk, { add, keep, onChanged, remove })
+})
+
+const packed = packAll.pipe(
   Effect.match({
     onSuccess: (): PackMessage => {
       archive.write(TAR_END)

@@ -52,7 +52,7 @@ export interface Walked {
   readonly stats: fs.Stats
 }
 
-type WalkError = FileRefused | IoError
+export type WalkError = FileRefused | IoError
 
 /** What a walk does with the entries that it finds. */
 interface Visitor {
@@ -88,7 +88,7 @@ const opened = <A, E>(
 
 /** Opens a file whose type was looked at before: opening a device may have side effects. */
 export const withFile = <A>(
-  { path, real }: Walked,
+  { path, real }: Pick<Walked, "path" | "real">,
   use: (fd: number, stats: fs.Stats) => A
 ): Effect.Effect<A, IoError> =>
   Effect.flatten(
