@@ -42,8 +42,6 @@ export const OP_UNSUPPORTED = 8
 export const LARGEST_PACKET = 256 * 1024
 /** Bytes of one read, as OpenSSH's server returns them. */
 export const LARGEST_READ = LARGEST_PACKET - 1024
-/** Bytes of one write that clients are told. With 64 KiB, buffers of 70 MiB gather in place of 61. */
-const LARGEST_WRITE = 32 * 1024
 
 const SIZE_BIT = 1
 const OWNER_BIT = 2
@@ -230,7 +228,7 @@ export const spacePacket = (
   return packet(EXTENDED_REPLY, uint32(id), ...[...figures, ...counts].map(uint64))
 }
 export const limitsPacket = (id: number, openFiles: number): Buffer =>
-  packet(EXTENDED_REPLY, uint32(id), ...[LARGEST_PACKET, LARGEST_READ, LARGEST_WRITE, openFiles].map(uint64))
+  packet(EXTENDED_REPLY, uint32(id), ...[LARGEST_PACKET, LARGEST_READ, LARGEST_READ, openFiles].map(uint64))
 
 /** The head of a `DATA` packet; the bytes follow as they are. */
 export const dataHead = (id: number, length: number): Buffer => {
