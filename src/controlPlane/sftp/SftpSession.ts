@@ -156,12 +156,7 @@ export const serveSftp = Effect.fnUntraced(function* (
       FiberSet.run(fibers, Effect.ensuring(answered(id, effect), Semaphore.release(budget, bytes)))
     )
 
-  const transfer = Effect.fnUntraced(function* (
-    packet: Buffer,
-    type: number,
-    id: number,
-    body: sftp.PacketBody
-  ) {
+  const transfer = Effect.fnUntraced(function* (type: number, id: number, body: sftp.PacketBody) {
     const handle = yield* handles.file(body.text())
     const at = body.uint64()
     if (type === sftp.READ) {
@@ -176,10 +171,7 @@ export const serveSftp = Effect.fnUntraced(function* (
       handle.appends ? Effect.map(handle.file.stat, ({ size }) => size) : Effect.succeed(at),
       (offset) => handle.file.write(offset, bytes)
     )
-    const written = Effect.map(write, () => {
-      freeMemory(packet)
-      send(sftp.statusPacket(id, sftp.OK, ""))
-    })
+    const written = Effect.map(write, () => send(sftp.statusPacket(id, sftp.OK, "")))
     // An append begins where the one before it ends.
     if (handle.appends) return yield* answered(id, written)
     yield* beside(id, bytes.length + 1, written)
@@ -203,7 +195,7 @@ export const serveSftp = Effect.fnUntraced(function* (
     const id = packet.readUInt32BE(1)
     const body = new sftp.PacketBody(packet, 5)
     if (type === sftp.READ || type === sftp.WRITE) {
-      yield* answered(id, transfer(packet, type, id, body))
+      yield* answered(id, transfer(type, id, body))
       continue
     }
     // Reads and writes may overtake each other, and nothing else.

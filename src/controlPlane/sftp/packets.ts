@@ -1,4 +1,4 @@
-/** Packets of SFTP version 3 (draft-ietf-secsh-filexfer-02). */
+/** Packets of SFTP version 3 (draft-ietf-secsh-filexfer-02), read and written without a copy of file contents. */
 
 import type { FileEntry } from "../../contract/domain/Files.ts"
 import type { FileAttributes } from "../../contract/nodeApi/sessionFrames.ts"
@@ -247,40 +247,36 @@ const MOST_PIECES = 256
 export class PacketReader {
   #pieces: Array<Buffer> = []
   #length = 0
-  #wanted: number | undefined
 
   add(bytes: Buffer): void {
     this.#pieces.push(bytes)
     this.#length += bytes.length
-    if (this.#pieces.length > MOST_PIECES) this.#pieces = [Buffer.concat(this.#pieces)]
+    if (this.#pieces.length > MOST_PIECES) this.#joined()
   }
 
-  /** Returns bytes from the beginning, in memory of their own, which can be freed. There are as many. */
-  #take(length: number): Buffer {
-    const taken = Buffer.allocUnsafeSlow(length)
-    let used = 0
-    for (let at = 0; at < length; ) {
-      const piece = this.#pieces[used] ?? taken
-      const copied = piece.copy(taken, at)
-      at += copied
-      if (copied < piece.length) this.#pieces[used] = piece.subarray(copied)
-      else used += 1
-    }
-    this.#pieces = this.#pieces.slice(used)
-    this.#length -= length
-    return taken
+  #joined(): Buffer {
+    const [first] = this.#pieces
+    if (this.#pieces.length === 1 && first !== undefined) return first
+    const all = Buffer.concat(this.#pieces)
+    this.#pieces = [all]
+    return all
   }
+
+  #wanted = 4
 
   /** Returns the next packet without its length, if it is complete; `"invalid"` for one that is empty or too long. */
   next(): Buffer | "invalid" | undefined {
-    if (this.#wanted === undefined) {
-      if (this.#length < 4) return undefined
-      this.#wanted = this.#take(4).readUInt32BE()
-    }
-    const length = this.#wanted
+    if (this.#length < this.#wanted) return undefined
+    const all = this.#joined()
+    const length = all.readUInt32BE(0)
     if (length === 0 || length > LARGEST_PACKET) return "invalid"
-    if (this.#length < length) return undefined
-    this.#wanted = undefined
-    return this.#take(length)
+    this.#wanted = 4 + length
+    if (this.#length < this.#wanted) return undefined
+    const rest = all.subarray(this.#wanted)
+    const found = all.subarray(4, this.#wanted)
+    this.#pieces = rest.length === 0 ? [] : [rest]
+    this.#length = rest.length
+    this.#wanted = 4
+    return found
   }
 }

@@ -17,7 +17,6 @@ import {
   type SessionAnswer,
   type SessionRequest
 } from "../../../contract/nodeApi/sessionFrames.ts"
-import { freeMemory } from "../../../shared/work/freeMemory.ts"
 import { openSocket, type SocketOptions } from "./remoteSocket.ts"
 
 /** A piece of a file with its head. */
@@ -69,8 +68,7 @@ const makeAsking = Effect.fnUntraced(function* (options: SocketOptions, id: Serv
       const own = last
       const answered = Deferred.makeUnsafe<Answer, FileError>()
       waiting.set(own, answered)
-      const sent = requestFrame(own, request, bytes)
-      socket.send(sent, () => freeMemory(sent))
+      socket.send(requestFrame(own, request, bytes))
       return Deferred.await(answered).pipe(
         Effect.timeoutOrElse({ duration: DEADLINE, orElse: () => Effect.fail(lost) }),
         Effect.ensuring(Effect.sync(() => waiting.delete(own)))
