@@ -35,16 +35,16 @@ const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], 
   return blocks * bsize
 })
 
-/** Makes an empty folder until the scope closes. Nothing of a killed daemon stays in it. */
+/** Makes an empty folder until the scope closes, and returns its path. */
 const emptyFolder = (path: string) =>
-  Effect.acquireRelease(Effect.andThen(removeTree(path), makeClosedFolder(path)), () =>
+  Effect.acquireRelease(Effect.andThen(removeTree(path), Effect.as(makeClosedFolder(path), path)), () =>
     Effect.ignore(removeTree(path))
   )
 
 /**
  * Makes backups of servers, one at a time.
  * @param rate   bytes a second that are read; 0: no limit
- * @param folder for files that are packed once the server is not held still any more
+ * @param folder for copies that are packed once the server is not held still any more
  */
 export const makeCreate = (files: InstanceFiles["Service"], rate: number, folder: string) => {
   const storeBase = makeBases(rate)
@@ -82,11 +82,10 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number, folder
       // All of an overlay that a server has over its base is in one layer.
       const isHeld =
         quiesce !== undefined && site.layout.written.length === (below?.upper === undefined ? 0 : 1)
-      if (isHeld) yield* emptyFolder(folder)
+      const held = isHeld ? yield* emptyFolder(folder) : undefined
       const most = yield* mostBytes(files, site)
       const after = base && { tar: base.bytes, bytes: sumOf(base.parts) }
       const prefix = `${backup_id}/`
-      const held = isHeld ? folder : undefined
       const options = { prefix, after, below, exclude, held, most, onBytes, onHeld, rate }
       return { ...(yield* packServer(site, target, options)), base }
     }, Effect.scoped)

@@ -40,7 +40,7 @@ export interface PackJob extends Walk {
   readonly from: number
   /** Whether nothing is compressed and sent, because only the identity is wanted. */
   readonly isOnlyHashed: boolean
-  /** An empty folder for files that share blocks with those of the server, which are packed in their place. */
+  /** An empty folder for copies that share the blocks of the server's files. The copies are packed instead. */
   readonly held?: string | undefined
 }
 

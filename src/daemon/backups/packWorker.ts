@@ -12,12 +12,12 @@ import { megabytes } from "../../contract/domain/Limits.ts"
 import type { FileRefused } from "../../contract/nodeApi/NodeFiles.ts"
 import { unprocessable } from "../access/refused.ts"
 import { type ArchiveEntry, identityOf, TAR_END, tarHeader, tarPadding } from "../archives/format.ts"
-import { ioSync } from "../disk/fsio.ts"
+import { IoError, ioSync } from "../disk/fsio.ts"
 import { type Name, PERMISSIONS } from "../disk/safePath.ts"
 import { sentFailure } from "../packed/threads.ts"
 import { type WalkError, type Walked, walkServer, withFile } from "../packed/walk.ts"
 import { CHUNK, Chunks, FRAME } from "./chunks.ts"
-import { Hold } from "./hold.ts"
+import { makeHold } from "./hold.ts"
 import type { Counts, PackJob, PackMessage } from "./pack.ts"
 
 /** The beginning of names in the archive: `./`. */
@@ -198,26 +198,32 @@ const keep = (stats: Stats) => {
 /** Paths that the base may have, and the server has not. */
 const remove = (path: string) => index.write(Buffer.from(`${JSON.stringify({ path, type: "removed" })}\n`))
 
-/** Holds the files of the server, and then packs what is held. Returns false where the file system cannot share blocks. */
+/** Entries that are in memory until they are packed. */
+const MOST_HELD = 60_000
+
+/** Copies the files of the server, and then packs the copies. Returns false where the file system cannot share blocks. */
 const packHeld = Effect.fnUntraced(function* (folder: string) {
-  const hold = new Hold(folder, walk.below?.upper)
+  const hold = makeHold(folder, walk.below?.upper)
+  const steps: Array<Effect.Effect<void, WalkError>> = []
   const holdEntry = Effect.fnUntraced(function* (walked: Walked) {
+    if (steps.length >= MOST_HELD)
+      return yield* new IoError({ code: "E2BIG", message: `the server has more than ${MOST_HELD} entries` })
     const found = yield* foundOf(walked)
     if (found === undefined) return
-    if (found.kind !== "file") return hold.push(Effect.suspend(() => pack(found)))
-    const real = yield* hold.file(walked)
+    if (found.kind !== "file") return void steps.push(Effect.suspend(() => pack(found)))
+    const real = yield* hold(walked)
     const packed = Effect.suspend(() => pack({ ...found, real }))
     const freed = Effect.sync(() => rmSync(real, { force: true }))
-    hold.push(Effect.ensuring(packed, freed))
+    steps.push(Effect.ensuring(packed, freed))
   })
-  const holdRemoved = (path: string) => hold.push(Effect.sync(() => remove(path)))
+  const holdRemoved = (path: string) => void steps.push(Effect.sync(() => remove(path)))
   const holding = walkServer(walk, { add: holdEntry, keep, onChanged, remove: holdRemoved })
   if (Exit.isFailure(yield* Effect.exit(holding))) {
     Object.assign(counts, { files: 0, changed_files: 0, size_bytes: 0 })
     return false
   }
   send({ to: "held" })
-  for (const step of hold.steps) yield* step
+  for (const step of steps) yield* step
   return true
 })
 

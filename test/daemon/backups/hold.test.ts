@@ -1,10 +1,10 @@
-/** Files that share blocks with those of a server, which goes on while they are packed. */
+/** Backups that pack copies of a server's files while the server goes on. */
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Quiesce } from "../../../src/contract/domain/Quiesce.ts"
-import { Hold } from "../../../src/daemon/backups/hold.ts"
+import { makeHold } from "../../../src/daemon/backups/hold.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { filesOf, put } from "../access/scene.ts"
@@ -117,10 +117,10 @@ describe("spec 10.5: a server that exchanges folders for links while its files a
       put(folder, "outside/secret", "secret")
       symlinkSync(join(folder, "outside"), join(folder, "layer/world"))
       symlinkSync(join(folder, "outside/secret"), join(folder, "layer/file"))
-      const hold = new Hold(join(folder, "held"), join(folder, "layer"))
+      const hold = makeHold(join(folder, "held"), join(folder, "layer"))
       for (const path of ["world/secret", "file"]) {
         const walked = { path: `/${path}`, name: Buffer.from(path), real: join(folder, "outside/secret") }
-        const error = yield* Effect.flip(hold.file(walked))
+        const error = yield* Effect.flip(hold(walked))
         assert.match(error.code, /^(ELOOP|ENOTDIR)$/)
       }
     })
