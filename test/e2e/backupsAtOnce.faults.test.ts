@@ -5,7 +5,7 @@ import { blueprintFile, consoleServer, definitions, softwareFile } from "../supp
 import { eventually } from "../support/eventually.ts"
 import { startService } from "../support/Service.ts"
 import { s3, startS3Server } from "../support/s3Server.ts"
-import { becomes, create, expectStatus } from "../support/servers.ts"
+import { becomes, create, expectStatus, operationEnd } from "../support/servers.ts"
 
 const SERVERS = 50
 
@@ -49,9 +49,8 @@ describe.skipIf(!s3.run)(`spec 12.2: ${SERVERS} running servers are backed up at
         for (const backup of backups) {
           assert.deepInclude(backup, { state: "done", target: "offsite" })
           const begun = yield* expectStatus(api, 202, "POST", `/api/backups/${backup.id}/verify`)
-          const read = expectStatus(api, 200, "GET", `/api/operations/${begun.json.id}`)
-          const end = yield* eventually(read, ({ json: { state } }) => /^(done|failed)$/.test(state))
-          assert.strictEqual(end.json.state, "done", end.text)
+          const end = yield* operationEnd(api, begun.json.id, "90 seconds")
+          assert.strictEqual(end.state, "done", end.reason)
         }
         const folders = (yield* bucket.keys)
           .filter((key) => key.endsWith("manifest.json"))

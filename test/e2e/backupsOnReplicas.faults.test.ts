@@ -6,7 +6,7 @@ import { eventually } from "../support/eventually.ts"
 import { nodeIs, startNode } from "../support/nodes.ts"
 import { replicaSet } from "../support/replicaSet.ts"
 import { s3, startS3Server } from "../support/s3Server.ts"
-import { expectStatus, installed } from "../support/servers.ts"
+import { expectStatus, installed, operationEnd } from "../support/servers.ts"
 
 const files = {
   software: { "game.yml": softwareFile("game", { files: { "server.sh": consoleServer } }) },
@@ -39,11 +39,7 @@ describe.skipIf(!s3.run)(`spec 12.4: a backup whose leader is killed${s3.note}`,
         })
         yield* eventually(bucket.keys, (keys) => keys.some((name) => name.endsWith("part-00001")))
         yield* leader.kill("SIGKILL")
-        const read = Effect.map(
-          expectStatus(other, 200, "GET", `/api/operations/${begun.json.id}`),
-          ({ json }) => json
-        )
-        const end = yield* eventually(read, ({ state }) => /done|failed/.test(state), "180 seconds")
+        const end = yield* operationEnd(other, begun.json.id, "180 seconds")
         assert.strictEqual(end.state, "done", end.reason)
         const manifests = (yield* bucket.keys).filter((name) => name.endsWith("manifest.json"))
         const [bases, others] = [true, false].map((isBase) =>

@@ -1,7 +1,7 @@
 /** An S3 server of the Python package index (moto). */
 import { execFileSync } from "node:child_process"
 import { existsSync, mkdtempSync, renameSync, rmSync } from "node:fs"
-import { createServer, type IncomingMessage, request } from "node:http"
+import { createServer, type IncomingMessage, request, type Server } from "node:http"
 import { AwsV4Signer } from "aws4fetch"
 import { Effect, Schema } from "effect"
 import type { S3Access } from "../../src/contract/domain/BackupTarget.ts"
@@ -127,6 +127,20 @@ export const startS3Server = Effect.gen(function* () {
   }
 })
 
+/** Has a server listen until the scope closes; returns its address. */
+export const listening = Effect.fnUntraced(function* (server: Server) {
+  yield* Effect.acquireRelease(
+    Effect.callback<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
+    () =>
+      Effect.sync(() => {
+        server.closeAllConnections()
+        server.close()
+      })
+  )
+  const address = server.address()
+  return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`
+})
+
 /** How a front answers a request instead of its server. */
 type Answer = { readonly status: number; readonly code: string } | undefined
 
@@ -152,14 +166,5 @@ export const startFront = Effect.fnUntraced(function* (
     passed.once("error", () => outgoing.destroy())
     incoming.pipe(passed)
   })
-  yield* Effect.acquireRelease(
-    Effect.callback<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
-    () =>
-      Effect.sync(() => {
-        server.closeAllConnections()
-        server.close()
-      })
-  )
-  const address = server.address()
-  return `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`
+  return yield* listening(server)
 })

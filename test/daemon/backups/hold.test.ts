@@ -7,10 +7,10 @@ import type { Quiesce } from "../../../src/contract/domain/Quiesce.ts"
 import { makeHold } from "../../../src/daemon/backups/hold.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
-import { filesOf, put } from "../access/scene.ts"
+import { put } from "../access/scene.ts"
 import { withXfs, xfsDisk } from "../files/scene.ts"
 import { harness } from "../support.ts"
-import { commands, quiescing, quietProcess, slow, slowly, watched } from "./quietScene.ts"
+import { commands, quiescing, runningQuiet, slow, slowly } from "./quietScene.ts"
 import { downloaded, here, newId } from "./scene.ts"
 
 const storages = {
@@ -23,19 +23,12 @@ const running = Effect.fnUntraced(function* (storage: keyof typeof storages) {
   const { contents, options } = storages[storage]
   const dataDir = join(yield* xfsDisk, "data")
   const node = yield* harness({ ...options, ...slowly }, dataDir)
-  const scene = yield* filesOf({ far: false }, { process: quietProcess }, node)
-  yield* node.daemon.power(scene.id, "start", 30)
-  yield* until("the server runs", () => node.lastStatus(scene.id) === "running")
+  const scene = yield* runningQuiet({ far: false }, {}, node)
   const begin = (quiesce: Quiesce) => {
     const request = { operation_id: newId(), task: { ...quiescing(quiesce), contents }, target: here }
     return { request, work: scene.backups.work(scene.id, request) }
   }
-  return {
-    ...scene,
-    ...watched(join(dataDir, "servers", scene.id)),
-    begin,
-    held: join(dataDir, "backups-held")
-  }
+  return { ...scene, begin, held: join(dataDir, "backups-held") }
 })
 
 describe.runIf(withXfs)(

@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import { makeTargets } from "../../../src/daemon/backups/targets.ts"
-import { startFront } from "../../support/s3Server.ts"
+import { listening } from "../../support/s3Server.ts"
 
 const access = {
   ...{ access_key_id: "key", secret_access_key: "secret", region: "eu-west-1", bucket: "backups" },
@@ -12,19 +12,8 @@ const access = {
 
 /** Starts a bucket that answers each request as told, and returns it as a target. */
 const bucketWith = Effect.fnUntraced(function* (answer: (url: string, response: ServerResponse) => void) {
-  // The front passes all requests on.
   const server = createServer(({ url = "" }, response) => answer(url, response))
-  yield* Effect.acquireRelease(
-    Effect.callback<void>((resume) => void server.listen(0, "127.0.0.1", () => resume(Effect.void))),
-    () =>
-      Effect.sync(() => {
-        server.closeAllConnections()
-        server.close()
-      })
-  )
-  const address = server.address()
-  const port = typeof address === "object" ? address?.port : ""
-  const endpoint = yield* startFront(`http://127.0.0.1:${port}`, () => undefined)
+  const endpoint = yield* listening(server)
   const { of } = yield* makeTargets({ own: "none", allowed: [], reserve: 0 })
   return yield* of({ type: "s3", endpoint, ...access })
 })

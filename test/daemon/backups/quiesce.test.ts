@@ -7,20 +7,14 @@ import type { ServerDefinition } from "../../../src/contract/domain/ServerDefini
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put } from "../access/scene.ts"
 import { specOf } from "../support.ts"
-import { commands, quiescing, quietProcess, slow, slowly, watched } from "./quietScene.ts"
+import { commands, quiescing, quietProcess, runningQuiet, slow, slowly } from "./quietScene.ts"
 import { here, newId, objectsOf, worked } from "./scene.ts"
 
 const [place] = Object.values(places)
 if (place === undefined) assert.fail("there is no place")
 
-/** A running server, its console, and its state on the node. */
-const running = Effect.fnUntraced(function* (definition: Partial<ServerDefinition> = {}) {
-  const scene = yield* filesOf({ ...place, ...slowly }, { process: quietProcess, ...definition })
-  const { id, node } = scene
-  yield* node.daemon.power(id, "start", 30)
-  yield* until("the server runs", () => node.lastStatus(id) === "running")
-  return { ...scene, ...watched(join(node.dataDir, "servers", id)) }
-})
+const running = (definition: Partial<ServerDefinition> = {}) =>
+  runningQuiet({ ...place, ...slowly }, definition)
 
 /** Begins a backup of a server, and waits until its files are read. */
 const copying = Effect.fnUntraced(function* (

@@ -1,10 +1,13 @@
 /** Servers that hold still for backups, and their consoles. */
 import { readFileSync, truncateSync } from "node:fs"
 import { join } from "node:path"
+import { Effect } from "effect"
 import type { CreateTask } from "../../../src/contract/domain/Backup.ts"
 import type { Quiesce } from "../../../src/contract/domain/Quiesce.ts"
-import { put } from "../access/scene.ts"
-import { specOf } from "../support.ts"
+import type { ServerDefinition } from "../../../src/contract/domain/ServerDefinition.ts"
+import { until } from "../../support/eventually.ts"
+import { filesOf, put, type ScenePlace } from "../access/scene.ts"
+import { type Harness, specOf } from "../support.ts"
 import { createOf, newId } from "./scene.ts"
 
 /** Saves as Minecraft does, unless there is a file `mute`, which is printed instead; each line of its console is printed. */
@@ -50,3 +53,16 @@ export const slow = (folder: string, bytes = HOLES) => {
   put(folder, "holes.bin", "")
   truncateSync(join(folder, "holes.bin"), bytes)
 }
+
+/** A running server, its console, and its state on the node. */
+export const runningQuiet = Effect.fnUntraced(function* (
+  place: ScenePlace,
+  definition: Partial<ServerDefinition> = {},
+  given?: Harness
+) {
+  const scene = yield* filesOf(place, { process: quietProcess, ...definition }, given)
+  const { id, node } = scene
+  yield* node.daemon.power(id, "start", 30)
+  yield* until("the server runs", () => node.lastStatus(id) === "running")
+  return { ...scene, ...watched(join(node.dataDir, "servers", id)) }
+})
