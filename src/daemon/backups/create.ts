@@ -17,7 +17,7 @@ import { readManifest, writeManifest } from "./manifest.ts"
 import { packServer } from "./pack.ts"
 import type { Part } from "./parts.ts"
 import { whileQuiet } from "./quiet.ts"
-import type { BackupTarget } from "./target.ts"
+import { type BackupTarget, roomIn } from "./target.ts"
 
 /** Reports bytes: those that are done, and all if they are known. */
 export type OnBytes = (done: number, total?: number) => void
@@ -35,18 +35,31 @@ const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], 
   return blocks * bsize
 })
 
-/** Makes an empty folder until the scope closes, and returns its path. */
-const emptyFolder = (path: string) =>
-  Effect.acquireRelease(Effect.andThen(removeTree(path), Effect.as(makeClosedFolder(path), path)), () =>
-    Effect.ignore(removeTree(path))
-  )
+/**
+ * Makes an empty folder until the scope closes, if the disk lets it. A block that a server writes anew while a copy shares it
+ * takes room of the disk, and for a moment of the limit: file systems have the free bytes of a quota as those of its folders.
+ */
+const makeHeld = Effect.fnUntraced(
+  function* (folder: string, layer: string, reserve: number) {
+    yield* Effect.acquireRelease(Effect.andThen(removeTree(folder), makeClosedFolder(folder)), () =>
+      Effect.ignore(removeTree(folder))
+    )
+    const { free, kept } = yield* roomIn(folder, reserve)
+    const limited = yield* roomIn(layer, 0)
+    return { folder, room: Math.min(free - kept, limited.free) }
+  },
+  Effect.orElseSucceed(() => undefined)
+)
 
 /**
- * Makes backups of servers, one at a time.
- * @param rate   bytes a second that are read; 0: no limit
+ * Makes backups of servers, one at a time, which read at most `rate` bytes a second (0: no limit).
  * @param folder for copies that are packed once the server is not held still any more
  */
-export const makeCreate = (files: InstanceFiles["Service"], rate: number, folder: string) => {
+export const makeCreate = (
+  files: InstanceFiles["Service"],
+  { rate, reserve }: { readonly rate: number; readonly reserve: number },
+  folder: string
+) => {
   const storeBase = makeBases(rate)
   return Effect.fnUntraced(function* (
     target: BackupTarget,
@@ -82,7 +95,8 @@ export const makeCreate = (files: InstanceFiles["Service"], rate: number, folder
       // All of an overlay that a server has over its base is in one layer.
       const isHeld =
         quiesce !== undefined && site.layout.written.length === (below?.upper === undefined ? 0 : 1)
-      const held = isHeld ? yield* emptyFolder(folder) : undefined
+      const layer = site.layout.written[0]?.upper ?? site.layout.root
+      const held = isHeld ? yield* makeHeld(folder, layer, reserve) : undefined
       const most = yield* mostBytes(files, site)
       const after = base && { tar: base.bytes, bytes: sumOf(base.parts) }
       const prefix = `${backup_id}/`

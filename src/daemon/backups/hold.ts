@@ -2,9 +2,9 @@
  * Copies of the files of a server that share their blocks with the originals, so that the server can go on while the copies
  * are packed (spec 12.3).
  */
-import { closeSync, constants, copyFileSync, openSync } from "node:fs"
-import { Effect } from "effect"
-import { type IoError, ioSync } from "../disk/fsio.ts"
+import { chmodSync, closeSync, constants, copyFileSync, openSync } from "node:fs"
+import { Effect, Result } from "effect"
+import { IoError, ioSync, toIoError } from "../disk/fsio.ts"
 import { FOLDER, type Name, within } from "../disk/safePath.ts"
 import { type Walked, withFile } from "../packed/walk.ts"
 
@@ -30,6 +30,12 @@ const makeFolders = (layer: Name) => {
   }
 }
 
+const OWN_FILE = 0o600
+
+/** Its code is none of a path that has changed: btrfs refuses files without checksums with EINVAL. */
+const refused = (path: string) => (cause: unknown) =>
+  new IoError({ code: "EHELD", message: toIoError(`share the blocks of ${path}`, cause).message })
+
 /**
  * Returns a function that copies a file into a folder and returns the path of the copy. It fails where the file system cannot
  * share blocks. @param layer of an overlay, whose own files cannot share blocks with others
@@ -45,10 +51,13 @@ export const makeHold = (folder: string, layer: Name | undefined) => {
       const fd = open(names.slice(0, -1))
       return within({ fd }, Buffer.from(names.at(-1) ?? "", "latin1"))
     })
-    const share = (from: Name) =>
-      withFile({ path, real: from }, (fd) =>
-        copyFileSync(`/proc/self/fd/${fd}`, copy, constants.COPYFILE_FICLONE_FORCE)
-      )
-    return Effect.as(Effect.flatMap(source, share), copy)
+    const share = (fd: number) => {
+      copyFileSync(`/proc/self/fd/${fd}`, copy, constants.COPYFILE_FICLONE_FORCE)
+      // A copy has the permissions of the file, also the set-id bits.
+      chmodSync(copy, OWN_FILE)
+    }
+    const shared = (from: Name) =>
+      withFile({ path, real: from }, (fd) => Result.try({ try: () => share(fd), catch: refused(path) }))
+    return Effect.as(Effect.flatMap(Effect.flatMap(source, shared), Effect.fromResult), copy)
   }
 }

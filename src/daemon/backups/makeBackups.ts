@@ -13,7 +13,7 @@ import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { taking } from "../access/makeAccess.ts"
 import { conflict } from "../access/refused.ts"
 import { Arrival } from "../archives/source.ts"
-import { removeTree } from "../disk/fsio.ts"
+import { orWarn, removeTree } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
@@ -90,8 +90,8 @@ const makeWork = Effect.fnUntraced(function* (
       return turn.withLock("")(Effect.andThen(Effect.sync(onTurn), work))
     })
   const held = `${settings.own}-held`
-  yield* Effect.ignore(removeTree(held))
-  const create = makeCreate(files, settings.rate, held)
+  yield* orWarn(removeTree(held))
+  const create = makeCreate(files, settings, held)
   const restore = makeRestore(files)
   const stored = (
     target: BackupTarget,

@@ -31,6 +31,13 @@ interface Packed {
   readonly identity: string
 }
 
+/** An empty folder for copies that share the blocks of the server's files. */
+export interface Held {
+  readonly folder: string
+  /** Bytes that the server may write anew while the copies keep the old ones. */
+  readonly room: number
+}
+
 /** What the thread has to know. */
 export interface PackJob extends Walk {
   /** Bytes of contents for which a restore has room. */
@@ -40,8 +47,8 @@ export interface PackJob extends Walk {
   readonly from: number
   /** Whether nothing is compressed and sent, because only the identity is wanted. */
   readonly isOnlyHashed: boolean
-  /** An empty folder for copies that share the blocks of the server's files. The copies are packed instead. */
-  readonly held?: string | undefined
+  /** Where copies of the files are made, which are packed instead. */
+  readonly held?: Held | undefined
 }
 
 /** What the thread sends. `done`: the bytes of contents that it has read. */

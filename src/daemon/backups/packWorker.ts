@@ -18,7 +18,7 @@ import { sentFailure } from "../packed/threads.ts"
 import { type WalkError, type Walked, walkServer, withFile } from "../packed/walk.ts"
 import { CHUNK, Chunks, FRAME } from "./chunks.ts"
 import { makeHold } from "./hold.ts"
-import type { Counts, PackJob, PackMessage } from "./pack.ts"
+import type { Counts, Held, PackJob, PackMessage } from "./pack.ts"
 
 /** The beginning of names in the archive: `./`. */
 const BELOW = Buffer.of(0x2e, 0x2f)
@@ -201,9 +201,13 @@ const remove = (path: string) => index.write(Buffer.from(`${JSON.stringify({ pat
 /** Entries that are in memory until they are packed. */
 const MOST_HELD = 60_000
 
-/** Copies the files of the server, and then packs the copies. Returns false where the file system cannot share blocks. */
-const packHeld = Effect.fnUntraced(function* (folder: string) {
+/**
+ * Copies the files of the server, and then packs the copies. Returns false, and leaves no copy, where the file system cannot
+ * share blocks, or has no room for the blocks that the server writes anew.
+ */
+const packHeld = Effect.fnUntraced(function* ({ folder, room }: Held) {
   const hold = makeHold(folder, walk.below?.upper)
+  let shared = 0
   const steps: Array<Effect.Effect<void, WalkError>> = []
   const holdEntry = Effect.fnUntraced(function* (walked: Walked) {
     if (steps.length >= MOST_HELD)
@@ -211,6 +215,9 @@ const packHeld = Effect.fnUntraced(function* (folder: string) {
     const found = yield* foundOf(walked)
     if (found === undefined) return
     if (found.kind !== "file") return void steps.push(Effect.suspend(() => pack(found)))
+    shared += walked.stats.blocks * 512
+    if (shared > room)
+      return yield* new IoError({ code: "ENOSPC", message: "the server may write each block anew" })
     const real = yield* hold(walked)
     const packed = Effect.suspend(() => pack({ ...found, real }))
     const freed = Effect.sync(() => rmSync(real, { force: true }))
@@ -220,6 +227,7 @@ const packHeld = Effect.fnUntraced(function* (folder: string) {
   const holding = walkServer(walk, { add: holdEntry, keep, onChanged, remove: holdRemoved })
   if (Exit.isFailure(yield* Effect.exit(holding))) {
     Object.assign(counts, { files: 0, changed_files: 0, size_bytes: 0 })
+    rmSync(folder, { recursive: true, force: true })
     return false
   }
   send({ to: "held" })

@@ -82,11 +82,19 @@ const objects = /^(?:(?:[a-z][a-z0-9]{11}-)?(?:part|index)-\d{5}|manifest\.json|
 /** Errors of file systems that cannot flush a folder. */
 const noFlush: ReadonlySet<string> = new Set(["EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP"])
 
-/** Fails if the disk of a folder has little more room than the reserve of its node, below which servers are stopped. */
-const checkRoom = Effect.fnUntraced(function* (folder: string, reserve: number) {
+/** Returns the free bytes of the disk of a folder, and those that backups leave: twice the reserve, below which servers are stopped. */
+export const roomIn = Effect.fnUntraced(function* (folder: string, reserve: number) {
   const { bavail, blocks, bsize } = yield* io("read the free space", () => fs.statfs(folder))
-  const [total, free] = [blocks * bsize, bavail * bsize]
-  const kept = Math.max(reserveSize(total), Math.min(2 * reserve, Math.floor(total / 10)))
+  const total = blocks * bsize
+  return {
+    free: bavail * bsize,
+    kept: Math.max(reserveSize(total), Math.min(2 * reserve, Math.floor(total / 10)))
+  }
+})
+
+/** Fails if the disk of a folder has no room for a backup. */
+const checkRoom = Effect.fnUntraced(function* (folder: string, reserve: number) {
+  const { free, kept } = yield* roomIn(folder, reserve)
   if (free >= kept) return
   return yield* new IoError({
     code: "ENOSPC",

@@ -1,5 +1,16 @@
 /** Backups that pack copies of a server's files while the server goes on. */
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
+import { execFileSync } from "node:child_process"
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -8,9 +19,9 @@ import { makeHold } from "../../../src/daemon/backups/hold.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { put } from "../access/scene.ts"
-import { withXfs, xfsDisk } from "../files/scene.ts"
+import { btrfsDisk, withBtrfs, withXfs, xfsDisk } from "../files/scene.ts"
 import { harness } from "../support.ts"
-import { commands, quiescing, runningQuiet, slow, slowly } from "./quietScene.ts"
+import { commands, HOLES, quiescing, runningQuiet, slow, slowly } from "./quietScene.ts"
 import { downloaded, here, newId } from "./scene.ts"
 
 const storages = {
@@ -19,9 +30,9 @@ const storages = {
 } as const
 
 /** A running server on a file system whose files can share blocks. */
-const running = Effect.fnUntraced(function* (storage: keyof typeof storages) {
+const running = Effect.fnUntraced(function* (storage: keyof typeof storages, disk: typeof xfsDisk = xfsDisk) {
   const { contents, options } = storages[storage]
-  const dataDir = join(yield* xfsDisk, "data")
+  const dataDir = join(yield* disk, "data")
   const node = yield* harness({ ...options, ...slowly }, dataDir)
   const scene = yield* runningQuiet({ far: false }, {}, node)
   const begin = (quiesce: Quiesce) => {
@@ -101,6 +112,80 @@ describe.runIf(withXfs)(
     )
   }
 )
+
+/** A server that is held still, and the first look at its backup at which bytes were read. */
+const underway = Effect.fnUntraced(function* (
+  scene: Effect.Success<ReturnType<typeof running>>,
+  bytes: number
+) {
+  const { work } = scene.begin(commands)
+  const { state } = yield* eventually(
+    work,
+    ({ progress, state }) => progress.done > bytes || state !== "running"
+  )
+  assert.strictEqual(state, "running")
+  const held = existsSync(scene.held) ? readdirSync(scene.held) : []
+  return {
+    held,
+    isStill: scene.state().quiesced !== undefined,
+    end: eventually(work, (it) => it.state !== "running")
+  }
+})
+
+describe.runIf(withXfs)("spec 12.3: a server that may fill the disk with blocks that it writes anew", () =>
+  it.live("is held still until its files are packed", () =>
+    Effect.gen(function* () {
+      const scene = yield* running("plain folder")
+      for (let n = 0; n < 4; n++) writeFileSync(join(scene.folder, `region${n}`), Buffer.alloc(HOLES))
+      const { end, held, isStill } = yield* underway(scene, HOLES)
+      assert.deepStrictEqual({ held, isStill }, { held: [], isStill: true })
+      assert.strictEqual((yield* end).figures?.consistency, "quiesced")
+      yield* until("the server is released", () => scene.state().quiesced === undefined)
+    })
+  )
+)
+
+describe.runIf(withBtrfs)("spec 12.3: a file that btrfs has without checksums", () =>
+  it.live("is in the backup, and the server is held still until its files are packed", () =>
+    Effect.gen(function* () {
+      const scene = yield* running("plain folder", btrfsDisk)
+      const { begin, folder } = scene
+      writeFileSync(join(folder, "players.db"), "")
+      execFileSync("chattr", ["+C", join(folder, "players.db")])
+      put(folder, "players.db", "players")
+      const { request, work } = begin(commands)
+      const { figures } = yield* eventually(work, (it) => it.state !== "running")
+      assert.deepInclude(figures, { consistency: "quiesced", changed_files: 0 })
+      const { to } = yield* downloaded(scene, request.task.backup_id, figures)
+      assert.strictEqual(readFileSync(join(to, "players.db"), "utf8"), "players")
+    })
+  )
+)
+
+describe("spec 12.3: copies of files that share their blocks", () => {
+  it.live("fail otherwise than a file that the server has removed", () =>
+    Effect.gen(function* () {
+      const folder = yield* temporaryFolder
+      put(folder, "file", "one")
+      const walked = { path: "/file", name: Buffer.from("file"), real: join(folder, "file") }
+      const error = yield* Effect.flip(makeHold(join(folder, "missing"), undefined)(walked))
+      assert.strictEqual(error.code, "EHELD")
+      rmSync(join(folder, "file"))
+      assert.strictEqual((yield* Effect.flip(makeHold(folder, undefined)(walked))).code, "ENOENT")
+    })
+  )
+
+  it.live.runIf(withXfs)("have no set-id bits, and are the daemon's alone", () =>
+    Effect.gen(function* () {
+      const folder = yield* xfsDisk
+      put(folder, "file", "one")
+      chmodSync(join(folder, "file"), 0o6755)
+      const walked = { path: "/file", name: Buffer.from("file"), real: join(folder, "file") }
+      const { mode } = statSync(yield* makeHold(folder, undefined)(walked))
+      assert.strictEqual(mode & 0o7777, 0o600)
+    })
+  )
+})
 
 describe("spec 10.5: a server that exchanges folders for links while its files are held", () =>
   it.live("no link in a layer is followed", () =>

@@ -127,7 +127,11 @@ const withImages = (program: string) =>
   spawnSync(program, ["-V"]).status === 0 &&
   spawnSync("losetup", ["--find"]).status === 0
 
-export const [withExt4, withXfs] = [withImages("mkfs.ext4"), withImages("mkfs.xfs")]
+export const [withBtrfs, withExt4, withXfs] = [
+  withImages("mkfs.btrfs"),
+  withImages("mkfs.ext4"),
+  withImages("mkfs.xfs")
+]
 
 const imageDisk = Effect.fnUntraced(function* (
   mountOptions: string,
@@ -148,6 +152,8 @@ export const ext4Disk = imageDisk("loop", "mkfs.ext4", "-q")
 
 /** A data folder on a file system with reflinks. */
 export const xfsDisk = imageDisk("loop", "mkfs.xfs", "-q", "-m", "reflink=1")
+
+export const btrfsDisk = imageDisk("loop", "mkfs.btrfs", "-q")
 
 const quotaImage = (...argv: readonly [string, ...ReadonlyArray<string>]) =>
   imageDisk("loop,prjquota", ...argv)
