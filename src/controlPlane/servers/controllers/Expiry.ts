@@ -104,8 +104,8 @@ const TAKES_DISK: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Notes by node which keys have created the servers that took disk since the look before the last one: what one look has
- * read may be older than the note.
+ * Notes by node which keys have created the servers that took disk since the last look, and since the one before it: what
+ * one look has read may be older than the note.
  */
 const makeTakers = Effect.gen(function* () {
   const index = yield* ServerIndex
@@ -117,7 +117,7 @@ const makeTakers = Effect.gen(function* () {
       if (created_by === undefined || node_id === undefined) return
       takers.set(node_id, (takers.get(node_id) ?? new Set()).add(created_by))
     },
-    of: (node_id: NodeId) => [...(before.get(node_id) ?? []), ...(takers.get(node_id) ?? [])],
+    of: (node_id: NodeId) => [takers, before].flatMap((noted) => noted.get(node_id) ?? []),
     ended: () => {
       before = takers
       takers = new Map()

@@ -114,11 +114,11 @@ export class KeptServerRepo extends Context.Service<KeptServerRepo>()("muster/st
               PARTITION BY node_id, created_by ORDER BY deleted_at DESC, id DESC) AS place
             FROM kept_servers) AS placed
           WHERE place > ${most} ORDER BY deleted_at, id LIMIT ${limit}`),
-      /** Returns the oldest deletion of a node with a disk limit: of some creators, or else of any. */
-      oldestOn: (node_id: NodeId, creators: ReadonlyArray<string>) => {
-        const isFirst = creators.length === 0 ? sql`1 = 0` : sql.in("created_by", creators)
+      /** Returns the oldest deletion of a node with a disk limit: of some creators, of the next ones, or else of any. */
+      oldestOn: (node_id: NodeId, creators: ReadonlyArray<ReadonlySet<string>>) => {
+        const isOf = creators.map((by) => sql`CASE WHEN ${sql.in("created_by", [...by])} THEN 0 ELSE 1 END`)
         return keptServers.first(sql`SELECT * FROM kept_servers WHERE node_id = ${node_id} AND disk_bytes > 0
-          ORDER BY CASE WHEN ${isFirst} THEN 0 ELSE 1 END, deleted_at, id LIMIT 1`)
+          ORDER BY ${sql.csv([...isOf, "deleted_at", "id"])} LIMIT 1`)
       },
       idsOn: (node_id: NodeId) =>
         Effect.map(readIds(sql`SELECT id FROM kept_servers WHERE node_id = ${node_id}`), (rows) =>
