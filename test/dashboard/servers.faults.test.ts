@@ -345,6 +345,30 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
     )
 
     it.effect(
+      "a note counts the deleted servers of the first page, and says that there are more",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const reader = yield* keyed("Operator", { labels: { team: "none" } })
+          const opened = yield* openPage(yield* browser, api, "/dashboard/nodes", { key: reader.key })
+          const { page } = opened
+          // A test deletes no thousand servers.
+          yield* step(() =>
+            page.route(/\/api\/servers\?deleted=true/, (route) =>
+              route.fulfill({
+                json: Array.from({ length: 1000 }, (_, at) => `id${at}`),
+                headers: { link: '</api/servers?deleted=true&after=id999>; rel="next"' }
+              })
+            )
+          )
+          yield* step(() => page.goto(`${api.url}/dashboard`))
+          yield* shows(page, "More than 1,000 deleted servers can be undeleted")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+
+    it.effect(
       "a key without rights sees why it cannot act",
       () =>
         Effect.gen(function* () {
@@ -362,6 +386,30 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           assert.isFalse(yield* step(() => page.getByLabel("Command").isEditable()))
           const stop = page.getByRole("button", { name: "Stop" })
           assert.strictEqual(yield* step(() => stop.getAttribute("aria-disabled")), "true")
+          yield* assertClean(opened)
+        }).pipe(Effect.scoped),
+      slow
+    )
+  })
+})
+
+describe.runIf(chromium !== undefined)(`dashboard: deleted servers${chromiumNote}`, () => {
+  const twoPorts = Muster.layer(games, { MUSTER_EMBEDDED_ALLOCATIONS: "127.0.0.1:26440-26441" })
+  layer(twoPorts, { ...slow, excludeTestServices: true })((it) => {
+    it.effect(
+      "spec 3.19: an undelete names the port that is taken, and the one in its place",
+      () =>
+        Effect.gen(function* () {
+          const api = yield* Muster
+          const id = yield* running(api, "kept", { name: "lobby" })
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}?force=true`)
+          const other = yield* installed(api, "kept")
+          yield* installed(api, "kept")
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${other}`)
+          const opened = yield* openPage(yield* browser, api, "/dashboard/deleted")
+          const { page } = opened
+          yield* step(() => page.getByRole("button", { name: "Undelete" }).click())
+          yield* shows(page, "Its port 127.0.0.1:26440 is taken: it has 127.0.0.1:26441 in its place.")
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow

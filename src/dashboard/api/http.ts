@@ -88,6 +88,10 @@ export interface RequestOptions {
   readonly timeout?: number
 }
 
+/** Whether a list has a further page. */
+export const hasNext = ({ headers }: Success<unknown>): boolean =>
+  headers.get("link")?.includes('rel="next"') === true
+
 type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE"
 
 const bodyOf = ({ body, text }: RequestOptions): Pick<RequestInit, "body" | "headers"> => {

@@ -1,6 +1,6 @@
 /** All servers of the list, and the work that keeps them up to date. */
 import { signal } from "@preact/signals"
-import { get, request, type Success, segment, whileVisible } from "../api/http.ts"
+import { get, hasNext, request, segment, whileVisible } from "../api/http.ts"
 import type { Server } from "../api/types.ts"
 import { LIST_FIELDS, type Row, rowOf, titleOf } from "./rows.ts"
 
@@ -49,9 +49,6 @@ const pageOf = (after: string) =>
     `/api/servers?include=${LIST_FIELDS}&limit=${PAGE}${conditions}${after === "" ? "" : `&after=${segment(after)}`}`
   )
 
-const isNotLast = ({ headers }: Success<unknown>): boolean =>
-  (headers.get("link") ?? "").includes('rel="next"')
-
 export type Loaded =
   | { readonly ok: true; readonly cursor: number }
   | { readonly ok: false; readonly detail: string; readonly isFinal: boolean }
@@ -69,7 +66,7 @@ export const load = async (): Promise<Loaded> => {
     cursor ??= Number(reply.headers.get("x-muster-cursor") ?? 0)
     for (const server of reply.body) seen.set(server.id, rowOf(server, rows.get(server.id)))
     after = reply.body.at(-1)?.id ?? ""
-    const isLast = !isNotLast(reply)
+    const isLast = !hasNext(reply)
     isCut.value = !isLast && seen.size >= MOST
     if (isLast || isCut.value) break
   }
@@ -111,7 +108,7 @@ const readMissing = async (): Promise<void> => {
     for (const server of reply.body) put(rowOf(server, rows.get(server.id)))
     changed()
     after = reply.body.at(-1)?.id ?? ""
-    if (after === "" || !isNotLast(reply)) return
+    if (after === "" || !hasNext(reply)) return
   }
 }
 
@@ -142,7 +139,7 @@ const readPage = async (after: string): Promise<string> => {
     if (row !== undefined) put(rowOf(server, row))
   }
   changed()
-  const last = isNotLast(reply) ? (reply.body.at(-1)?.id ?? "") : ""
+  const last = hasNext(reply) ? (reply.body.at(-1)?.id ?? "") : ""
   known.set(after, { etag: reply.headers.get("etag") ?? "", last })
   return last
 }

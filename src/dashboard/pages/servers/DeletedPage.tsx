@@ -1,15 +1,15 @@
-import { request, segment, useGet, useList } from "../../api/http.ts"
+import { hasNext, request, segment, useGet, useList } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { Server } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
-import { ago, counted, duration } from "../../dom/format.ts"
+import { ago, count, counted, duration } from "../../dom/format.ts"
 import { removalButton } from "../../parts/Dialog.tsx"
 import { action, drawReply, empty, listing, pageHead } from "../../parts/parts.tsx"
 import { tell } from "../../state/notices.ts"
 import { addressOf, follow, go } from "../../state/router.ts"
 
 const EVERY = 10_000
-const LIST = "/api/servers?deleted=true&include=name"
+const LIST = "/api/servers?deleted=true"
 
 const portsText = ({ ports_changed = [] }: Server): string =>
   ports_changed.map(({ from, to }) => `Its port ${from} is taken: it has ${to} in its place.`).join(" ")
@@ -59,7 +59,7 @@ const Row = (server: Server, onChanged: () => void): View => {
 
 /** Deleted servers whose files are kept. */
 export const DeletedPage = (): View => {
-  const { again, reply } = useList<Server>(LIST, EVERY)
+  const { again, reply } = useList<Server>(`${LIST}&include=name`, EVERY)
   return (
     <div class="stack">
       {pageHead("Deleted servers", "Saved servers that have run, until their files are removed.")}
@@ -75,17 +75,20 @@ export const DeletedPage = (): View => {
               all.map((server) => Row(server, again))
             )
       )}
+      {reply?.ok === true && hasNext(reply) && (
+        <p class="note">{`These are the ${count(reply.body.length)} that were deleted last. To find others: muster servers list --deleted --search NAME.`}</p>
+      )}
     </div>
   )
 }
 
 /** Leads to the deleted servers that can be undeleted, if there are some. */
 export const DeletedNote = (): View | null => {
-  const reply = useGet<ReadonlyArray<Server>>(LIST)
-  const number = reply?.ok === true ? reply.body.length : 0
-  return number === 0 ? null : (
+  const reply = useGet<ReadonlyArray<Server["id"]>>(`${LIST}&ids_only=true`)
+  if (reply?.ok !== true || reply.body.length === 0) return null
+  return (
     <a href={addressOf.deleted} onClick={follow}>
-      {`${counted(number, "deleted server")} can be undeleted`}
+      {`${hasNext(reply) ? "More than " : ""}${counted(reply.body.length, "deleted server")} can be undeleted`}
     </a>
   )
 }
