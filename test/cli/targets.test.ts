@@ -57,6 +57,10 @@ layer(service(), options)("muster backups targets", (it) => {
         const failed = yield* refused(1, "backups", "targets", "test", "nas")
         assert.include(failed, "the setting MUSTER_NODE_BACKUP_FOLDERS of the node does not allow /mnt/other")
         const create = ["backups", "targets", "create", "x"]
+        assert.strictEqual(
+          yield* refused(64, "backups", "targets", "patch", "nas", "--bucket", "Bad_Name"),
+          "bucket: Expected the name of a bucket: 3 to 63 lower-case letters, digits, dots and hyphens, with a letter or digit at both ends."
+        )
         assert.include(yield* refused(64, ...create, "--bucket", "kept"), "--endpoint is missing")
         assert.include(
           yield* refused(64, ...create, "--folder", "/mnt/nas", "--bucket", "kept"),

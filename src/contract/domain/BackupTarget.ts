@@ -32,7 +32,10 @@ export const s3Fields = {
     Schema.isPattern(/^[a-z0-9-]{1,64}$/u, { expected: "a region such as eu-west-1" })
   ),
   bucket: Schema.String.check(
-    Schema.isPattern(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/u, { expected: "the name of a bucket" })
+    Schema.isPattern(/^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/u, {
+      expected:
+        "the name of a bucket: 3 to 63 lower-case letters, digits, dots and hyphens, with a letter or digit at both ends"
+    })
   ),
   /** The beginning of the keys of its objects, without slashes at its ends. */
   prefix: Schema.String.check(
