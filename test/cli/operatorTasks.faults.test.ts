@@ -590,6 +590,31 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
         assert.match(stdout, /bad\.yml:3:3: error: unknown key `softwre`; did you mean `software`\?\n/)
         assert.match(stderr, /^1 file checked: \d+ errors?, 0 warnings/)
         const empty = yield* muster(["blueprints", "check", yield* temporaryFolder])
+        const checked = (...path: ReadonlyArray<string>) => muster(["blueprints", "check", join(...path)])
+        const bad = yield* checked(folder, "bad.yml")
+        assert.deepStrictEqual(bad, { code, stdout, stderr })
+        const good = yield* checked(root, "blueprints/demo-saved.yml")
+        assert.deepStrictEqual(good, {
+          code: 0,
+          stdout: "",
+          stderr: "1 file checked: 0 errors, 0 warnings. Next: `muster blueprints reload`.\n"
+        })
+        writeFileSync(join(folder, "good.yml"), textOf("software/demo.yml"))
+        const beside = yield* muster(["blueprints", "check", "--kind", "software", join(folder, "good.yml")])
+        assert.strictEqual(beside.code, 0)
+        assert.match(
+          beside.stderr,
+          /^1 file checked: 0 errors, 0 warnings\. But other files have \d+ errors?: `muster blueprints check .+` shows them\.$/m
+        )
+        const none = yield* checked(folder, "none.yml")
+        assert.strictEqual(none.code, 3)
+        assert.match(
+          none.stderr,
+          /^no such file or folder: .+none\.yml\. Name a definition file, or a folder of them\.$/m
+        )
+        const other = yield* checked(root, "package.json")
+        assert.deepStrictEqual([other.code, other.stdout], [64, ""])
+        assert.include(other.stderr, "the name of one ends with .yml or .yaml")
         assert.strictEqual(empty.code, 1)
         assert.match(empty.stderr, /^no definition files in /)
         assert.deepStrictEqual((yield* muster(["blueprints", "check", root])).code, 0)

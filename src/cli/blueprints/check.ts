@@ -10,7 +10,7 @@ import {
 } from "../../controlPlane/blueprints/definitions.ts"
 import { type Problem, printable } from "../../controlPlane/blueprints/parse/located.ts"
 import { choiceFlag, command, textArgument, textFlag } from "../shared/command.ts"
-import { CommandError } from "../shared/failures.ts"
+import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { enterUserFolder, note, paint } from "../shared/terminal.ts"
 
 const kinds = ["blueprints", "software"] as const
@@ -21,25 +21,62 @@ interface Root {
   readonly directory: string
 }
 
-const isFolder = Effect.fnUntraced(function* (path: string) {
+const typeOf = Effect.fnUntraced(function* (path: string) {
   const fs = yield* FileSystem.FileSystem
   return yield* Effect.match(fs.stat(path), {
-    onSuccess: ({ type }) => type === "Directory",
-    onFailure: () => false
+    onSuccess: ({ type }) => type,
+    onFailure: () => undefined
   })
 })
 
-/** Returns the folders that an argument means: those inside it, or itself. */
-const rootsOf = Effect.fnUntraced(function* (directory: string, kind: Option.Option<Kind>) {
+const isFolder = (path: string) => Effect.map(typeOf(path), (type) => type === "Directory")
+
+/** A path whose name is that of a definition file. */
+const YAML = /(?:^|\/)[^./][^/]*\.ya?ml$/
+
+const kindOf = Effect.fnUntraced(function* (directory: string) {
   const path = yield* Path.Path
-  if (Option.isSome(kind)) return [{ kind: kind.value, directory }]
+  const name = path.basename(path.resolve(directory))
+  return kinds.find((kind) => kind === name)
+})
+
+/** Returns the folder whose files a file is loaded with: `blueprints` or `software` above it, or its own. */
+const folderOf = Effect.fnUntraced(function* (file: string) {
+  const path = yield* Path.Path
+  if (!YAML.test(file))
+    return yield* wrongUsage(`${file} is no definition file: the name of one ends with .yml or .yaml.`)
+  const own = path.dirname(file)
+  let above = own
+  while ((yield* kindOf(above)) === undefined && path.dirname(above) !== above) above = path.dirname(above)
+  return (yield* kindOf(above)) === undefined ? own : above
+})
+
+interface Checked {
+  readonly roots: ReadonlyArray<Root>
+  /** The only file that is asked for, by its path in the root. */
+  readonly only?: string
+}
+
+/** Returns the folders that an argument means: those inside it, or itself; of a file, the one that it is loaded with. */
+const checkedOf = Effect.fnUntraced(function* (argument: string, given: Option.Option<Kind>) {
+  const path = yield* Path.Path
+  const type = yield* typeOf(argument)
+  if (type === undefined)
+    return yield* CommandError.notFound(
+      `no such file or folder: ${argument}. Name a definition file, or a folder of them.`
+    )
+  const isFile = type !== "Directory"
+  const directory = isFile ? yield* folderOf(argument) : argument
   const inside = yield* Effect.filter(
     kinds.map((kind): Root => ({ kind, directory: path.join(directory, kind) })),
     (root) => isFolder(root.directory)
   )
-  if (inside.length > 0) return inside
-  const own = path.basename(path.resolve(directory)) === "software" ? "software" : "blueprints"
-  return [{ kind: own, directory } satisfies Root]
+  const kind = Option.getOrUndefined(given) ?? (yield* kindOf(directory)) ?? "blueprints"
+  const checked: Checked = {
+    roots: !isFile && Option.isNone(given) && inside.length > 0 ? inside : [{ kind, directory }],
+    ...(isFile ? { only: path.relative(directory, argument) } : {})
+  }
+  return checked
 })
 
 const unreadable = (directory: string) => (error: { readonly reason: string }) =>
@@ -61,6 +98,21 @@ const reportOf = ({ directory }: Root, { files, problems, warnings }: Loaded<unk
   problems,
   warnings
 })
+
+/** Returns what a report has about one file. */
+const ofFile = (report: Report, file: string): Report => ({
+  ...report,
+  files: 1,
+  problems: report.problems.filter((problem) => problem.file === file),
+  warnings: report.warnings.filter((warning) => warning.startsWith(`${file}: `))
+})
+
+const sum = (of: (report: Report) => number) => (reports: ReadonlyArray<Report>) =>
+  reports.reduce((all, report) => all + of(report), 0)
+
+const filesIn = sum(({ files }) => files)
+const errorsIn = sum(({ problems }) => problems.length)
+const warningsIn = sum(({ warnings }) => warnings.length)
 
 const printReport = Effect.fnUntraced(function* ({ directory, problems, warnings }: Report) {
   const path = yield* Path.Path
@@ -84,13 +136,14 @@ export const check = command("check", {
   short: "Check definition files, without a service",
   examples: {
     "muster blueprints check": "The folders blueprints and software below this one",
+    "muster blueprints check blueprints/survival.yml": "One file, with the mixins and software that it names",
     "muster blueprints check ./blueprints --software /etc/muster/software":
       "Against the software of another folder"
   },
   input: {
-    directory: textArgument(
-      "directory",
-      "A folder of blueprints or of software, or one that has the folders `blueprints` and `software`; default: this one"
+    path: textArgument(
+      "path",
+      "A definition file, a folder of blueprints or of software, or one that has the folders `blueprints` and `software`; default: this one"
     ).pipe(Argument.withDefault(".")),
     kind: choiceFlag("kind", kinds, "Kind of the files; default: by the name of the folder, else blueprints"),
     software: textFlag(
@@ -98,10 +151,10 @@ export const check = command("check", {
       "The folder of software to check blueprints against; default: `software` beside theirs"
     )
   },
-  *run({ directory, kind, software }) {
+  *run({ kind, path: argument, software }) {
     yield* enterUserFolder
     const path = yield* Path.Path
-    const roots = yield* rootsOf(directory, kind)
+    const { only, roots } = yield* checkedOf(argument, kind)
     const reports: Array<Report> = []
     for (const root of roots) {
       if (root.kind === "software") {
@@ -119,17 +172,25 @@ export const check = command("check", {
       const notes = softwares === undefined ? [] : blueprintWarnings(found.value, softwares)
       reports.push(reportOf(root, { ...found, warnings: [...found.warnings, ...notes] }))
     }
-    yield* Effect.forEach(reports, printReport, { discard: true })
-    const errors = reports.reduce((sum, { problems }) => sum + problems.length, 0)
-    const warnings = reports.reduce((sum, one) => sum + one.warnings.length, 0)
-    const files = reports.reduce((sum, one) => sum + one.files, 0)
+    const found = reports.map((report) => (only === undefined ? report : ofFile(report, only)))
+    yield* Effect.forEach(found, printReport, { discard: true })
+    const [files, errors, warnings] = [filesIn(found), errorsIn(found), warningsIn(found)]
     if (files === 0) {
       return yield* CommandError.failed(
         `no definition files in ${roots.map((root) => root.directory).join(" and ")}: name another folder`
       )
     }
     const summary = `${counted(files, "file")} checked: ${counted(errors, "error")}, ${counted(warnings, "warning")}`
+    const others = errorsIn(reports) - errors
     if (errors > 0) return yield* CommandError.failed(summary)
-    yield* note(summary)
+    const reloads = roots
+      .toReversed()
+      .map((root) => `\`muster ${root.kind} reload\``)
+      .join(", then ")
+    yield* note(
+      others > 0
+        ? `${summary}. But other files have ${counted(others, "error")}: \`muster blueprints check ${roots[0]?.directory}\` shows them.`
+        : `${summary}. Next: ${reloads}.`
+    )
   }
 })
