@@ -15,6 +15,7 @@ import { CommandError, whyNoFile, wrongUsage } from "../shared/failures.ts"
 import { ask, askStream } from "../shared/musterClient.ts"
 import { isInteractive, isTerminal, note, runProgram, shown } from "../shared/terminal.ts"
 import { localName } from "./localNames.ts"
+import { noteManaged } from "./managed.ts"
 import { type Place, placeOf, placesOf, remoteArgument, remoteArguments } from "./remotePath.ts"
 import { cannotRead } from "./sendFile.ts"
 
@@ -150,6 +151,7 @@ const editPlace = Effect.fnUntraced(function* (place: Place, editor: string) {
   )
   isKept = false
   yield* Console.log(`${place.path} is ${stored.created ? "made" : "changed"}`)
+  yield* noteManaged(place.id, [place.path])
 }, Effect.scoped)
 
 export const edit = command("edit", {

@@ -13,6 +13,7 @@ import { selectorFlag } from "../shared/named.ts"
 import { yesFlag } from "../shared/terminal.ts"
 import { makeFolder, writeToMany } from "./changes.ts"
 import { within } from "./localNames.ts"
+import { noteManaged } from "./managed.ts"
 import { NOTHING, withProgress } from "./progress.ts"
 import { entriesOf, isFolderAt, type Place, placeOf, readPath, recursiveFlag } from "./remotePath.ts"
 import { bytesOfFile, cannotRead, send, sendFile, sourceOf } from "./sendFile.ts"
@@ -51,7 +52,7 @@ const NONE: ReadonlyMap<string, number> = new Map()
 const putFile = Effect.fnUntraced(function* (
   place: Place,
   local: string | Buffer,
-  { batch, note, sizes }: Parent,
+  { batch, note, sizes, written }: Parent,
   found: Stats
 ) {
   const { path } = place
@@ -60,13 +61,21 @@ const putFile = Effect.fnUntraced(function* (
   if (note.has(finished(sizes.get(nameOf(path))))) return yield* batch.there(found.size)
   yield* batch.tried(local.toString(), (progress) => {
     progress.begin(path)
-    return Effect.andThen(sendFile(place, local, found, progress), note.finish(finished(found.size)))
+    return sendFile(place, local, found, progress).pipe(
+      Effect.tap(() => Effect.sync(() => written.add(path))),
+      Effect.andThen(note.finish(finished(found.size)))
+    )
   })
 })
 
-interface Parent {
+interface Job {
   readonly batch: Batch
   readonly note: FolderNote
+  /** The paths of the files that are uploaded. */
+  readonly written: Set<string>
+}
+
+interface Parent extends Job {
   /** Bytes of the files that the folder has on the server. */
   readonly sizes: ReadonlyMap<string, number>
 }
@@ -75,18 +84,18 @@ interface Parent {
 const putFolder = Effect.fnUntraced(function* (
   local: Buffer,
   place: Place,
-  batch: Batch,
-  note: FolderNote
+  job: Job
 ): Effect.fn.Return<void, TransferFailure, Needs> {
+  const { batch } = job
   let isMade = false
-  const parent = { batch, note, sizes: yield* sizesIn(place, note) }
+  const parent = { ...job, sizes: yield* sizesIn(place, job.note) }
   const use = Effect.fnUntraced(function* (entry: Dirent<Buffer>) {
     const from = within(local, entry.name)
     const path = childPath(place.path, shownName(entry.name))
     const into = { ...place, path }
     if (entry.isDirectory()) {
       isMade = true
-      return yield* putFolder(from, into, batch, note)
+      return yield* putFolder(from, into, job)
     }
     if (!entry.isFile()) return yield* batch.skipped(from.toString(), typeOf(entry))
     isMade = true
@@ -172,11 +181,13 @@ const putAll = Effect.fnUntraced(function* (
   const [only] = found
   if (only !== undefined && found.length === 1 && only.stats.isFile()) {
     const place = { ...target, path: pathFor(only.local, target, isInto) }
-    return yield* withProgress((progress) => {
+    yield* withProgress((progress) => {
       progress.begin(place.path, only.stats.size)
       return sendFile(place, only.local, only.stats, progress)
     })
+    return yield* noteManaged(place.id, [place.path])
   }
+  const written = new Set<string>()
   yield* inBatch(
     "uploaded",
     Effect.fnUntraced(function* (batch) {
@@ -188,14 +199,15 @@ const putAll = Effect.fnUntraced(function* (
         const place = { ...target, path: pathFor(local, target, isInto) }
         if (stats.isDirectory()) {
           batch.reading(local)
-          yield* putFolder(Buffer.from(local), place, batch, note)
+          yield* putFolder(Buffer.from(local), place, { batch, note, written })
         } else {
-          yield* putFile(place, local, { batch, note, sizes: yield* sizes }, stats)
+          yield* putFile(place, local, { batch, note, written, sizes: yield* sizes }, stats)
         }
       }
     })
   )
   yield* note.remove
+  yield* noteManaged(target.id, written)
 })
 
 const archiveAt = Effect.fnUntraced(function* (local: string) {
@@ -211,6 +223,7 @@ const putInput = Effect.fnUntraced(function* (target: Place) {
     progress.begin(target.path)
     return send(target, { bytes: standardInput, isRepeatable: false }, progress.moved)
   })
+  yield* noteManaged(target.id, [target.path])
 })
 
 /** The longest text that one request writes to many servers, in bytes (spec 10.3). */

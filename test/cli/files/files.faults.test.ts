@@ -9,7 +9,7 @@ import { Muster } from "../../support/Muster.ts"
 import { expectStatus } from "../../support/servers.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
 import { zip } from "../../support/zip.ts"
-import { done, onTerminal, refused, run } from "../support.ts"
+import { done, environment, onTerminal, refused, run } from "../support.ts"
 
 const demo = Muster.layer(
   {
@@ -93,6 +93,48 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
             "/plugins/Copy is deleted\n/plugins/run.sh is deleted"
           )
         }).pipe(Effect.scoped)
+    )
+
+    it.effect("keys that the next start writes again are named once a command has written their file", () =>
+      Effect.gen(function* () {
+        const id = yield* create("managed")
+        const folder = yield* temporaryFolder
+        const local = join(folder, "server.properties")
+        writeFileSync(local, "motd=Mine\n")
+        writeFileSync(join(folder, "other.txt"), "x")
+        const warning = `/server.properties: The next start writes these keys again: server-id, motd, max-players. To change one for good: \`muster servers patch ${id} --set 'configs[server.properties].find.server-id=VALUE'\`.\n`
+        const put = yield* run("files", "put", local, "managed:")
+        assert.deepStrictEqual([put.code, put.stderr], [0, warning])
+        const all = yield* run("files", "put", "-r", `${folder}/.`, "managed:/")
+        assert.deepStrictEqual([all.code, said(all.stderr)], [0, `2 files uploaded (11 B)\n${warning}`])
+        const plain = yield* run("files", "put", join(folder, "other.txt"), "managed:")
+        assert.strictEqual(plain.stderr, "")
+        const edited = yield* muster(["files", "edit", "managed:server.properties"], {
+          ...(yield* environment),
+          EDITOR: "echo motd=Again >"
+        })
+        assert.deepStrictEqual(edited, {
+          code: 0,
+          stdout: "/server.properties is changed\n",
+          stderr: warning
+        })
+      }).pipe(Effect.scoped)
+    )
+
+    it.effect("files without room have their reasons, and one hint for all", () =>
+      Effect.gen(function* () {
+        const id = yield* create("full", "--set", "limits.disk_space=2")
+        const folder = yield* temporaryFolder
+        const names = ["a.bin", "b.bin", "c.bin"]
+        for (const name of names) writeFileSync(join(folder, name), Buffer.alloc(3_000_000))
+        writeFileSync(join(folder, "small.txt"), "x")
+        const { code, stderr } = yield* run("files", "put", "-r", `${folder}/.`, "full:/")
+        assert.strictEqual(code, 1)
+        for (const name of names) assert.match(stderr, new RegExp(`/${name}: disk: .+ MB .+ needed\\.`))
+        assert.strictEqual(stderr.split("Delete files, or raise the limit").length, 2, stderr)
+        assert.match(stderr, /^1 file uploaded \(1 B\), 3 failed$/m)
+        yield* done("servers", "delete", id, "--yes", "--purge")
+      }).pipe(Effect.scoped)
     )
 
     it.effect(
