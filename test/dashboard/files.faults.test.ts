@@ -52,6 +52,8 @@ const focused = (page: Page, text: string) =>
   )
 
 const hostile = "<img src=x onerror=alert(1)> %41 \u202egpj.\"'"
+/** As the page shows it. */
+const shownHostile = hostile.replace("\u202e", "\\u202e")
 
 /** Types over the whole text of the editor. */
 const retype = Effect.fnUntraced(function* (page: Page, name: string, text: string) {
@@ -188,7 +190,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* write(api, id, `/${hostile}`, "x")
           const opened = yield* openPage(yield* browser, api, filesPage(id), { width: 390, dark: true })
           const { page } = opened
-          yield* step(() => link(page, hostile).waitFor())
+          yield* step(() => link(page, shownHostile).waitFor())
           assert.deepStrictEqual(yield* violationsOf(page), [])
           const dialog = page.getByRole("dialog")
           yield* step(() => page.getByRole("button", { name: "New", exact: true }).click())
@@ -212,7 +214,7 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* shows(page, "This folder is empty")
           yield* step(() => page.goBack())
           yield* step(() => link(page, "backup").waitFor())
-          yield* select(page, hostile)
+          yield* select(page, shownHostile)
           yield* step(() => page.getByRole("button", { name: "Copy…" }).click())
           yield* step(() => dialog.getByLabel("To folder").fill("/backup"))
           yield* step(() => page.keyboard.press("Enter"))
@@ -220,14 +222,14 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
             "the copy is there",
             Effect.map(namesIn(api, id, "/backup"), (names) => names.includes(hostile))
           )
-          yield* select(page, hostile)
+          yield* select(page, shownHostile)
           yield* step(() => page.getByRole("button", { name: "Move…" }).click())
           yield* step(() => dialog.getByLabel("To folder").fill("/backup"))
           yield* step(() => page.keyboard.press("Enter"))
           yield* step(() => dialog.getByRole("alert").waitFor())
           yield* step(() => dialog.getByLabel("Replace files").check())
           yield* step(() => dialog.getByRole("button", { name: "Move", exact: true }).click())
-          yield* step(() => link(page, hostile).waitFor({ state: "detached" }))
+          yield* step(() => link(page, shownHostile).waitFor({ state: "detached" }))
           yield* select(page, "backup")
           assert.deepStrictEqual(yield* violationsOf(page), [])
           yield* step(() => page.getByRole("button", { name: "Delete…" }).click())
@@ -644,6 +646,31 @@ describe.runIf(chromium !== undefined)(`dashboard: files${chromiumNote}`, () => 
           yield* assertClean(without)
         }).pipe(Effect.scoped),
       slow
+    )
+
+    it.effect("files without room have their reasons, and one hint for all", () =>
+      Effect.gen(function* () {
+        const { api, id } = yield* prepared
+        const body = { overrides: { limits: { disk_space: 2 } } }
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${id}`, { body })
+        const opened = yield* openPage(yield* browser, api, filesPage(id, "/plugins/"))
+        const { page } = opened
+        const files = ["a.bin", "b.bin"].map((name) => ({
+          name,
+          mimeType: "application/octet-stream",
+          buffer: Buffer.alloc(3_000_000)
+        }))
+        yield* step(() => page.locator('input[type="file"][multiple]').setInputFiles(files))
+        yield* step(() => page.getByRole("button", { name: "Retry 2 failed" }).waitFor())
+        const uploads = page.getByRole("region", { name: "Uploads", exact: true })
+        assert.strictEqual(yield* step(() => uploads.getByText(/\d MB/).count()), 2)
+        assert.strictEqual(
+          yield* step(() => uploads.getByText("Delete files, or raise the limit").count()),
+          1
+        )
+        assert.deepStrictEqual(yield* violationsOf(page), [])
+        yield* assertClean(opened)
+      }).pipe(Effect.scoped)
     )
 
     it.effect("an archive is unpacked into a folder", () =>

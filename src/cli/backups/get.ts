@@ -12,6 +12,7 @@ import { localTarget } from "../files/get.ts"
 import { partName, within } from "../files/localNames.ts"
 import { withProgress } from "../files/progress.ts"
 import { getFile, type Source } from "../files/receiveFile.ts"
+import { nameAndTarget } from "../files/remotePath.ts"
 import { LARGE, noteOf } from "../files/unfinished.ts"
 import { backupArgument, backupNamed } from "../shared/backup.ts"
 import { command, textArgument } from "../shared/command.ts"
@@ -136,8 +137,7 @@ export const get = command("get", {
 const entries: Listing<BackupEntry> = {
   id: ({ name }) => name,
   columns: {
-    name: ({ name, target, type }) =>
-      target === undefined ? `${name}${type === "folder" ? "/" : ""}` : `${name} -> ${target}`,
+    name: nameAndTarget,
     type: ({ type }) => type,
     size: ({ size, type }) => (type === "file" ? sizeText(size) : ""),
     modified: ({ modified_at }) => modified_at,

@@ -3,6 +3,7 @@ import { Array, Console, Effect } from "effect"
 import { Argument, Flag } from "effect/cli"
 import { ArchiveFormat, childPath, FileMode, formatOfName, nameOf } from "../../contract/domain/Files.ts"
 import { MOST_CHANGES } from "../../contract/domain/FileTask.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import type { BulkOutcomes, Selector } from "../../contract/domain/Selector.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { acted, confirmed, targetsOf } from "../servers/power.ts"
@@ -26,7 +27,7 @@ const refusals = (outcomes: BulkOutcomes): ReadonlyArray<CommandError> =>
   Object.entries(outcomes).flatMap(([path, outcome]) => {
     if (!("code" in outcome)) return []
     const { code, detail, hint } = outcome
-    const named = detail.includes(path) ? detail : `${path}: ${detail}`
+    const named = detail.includes(path) ? detail : `${legible(path)}: ${detail}`
     return [
       new CommandError({ status: statusOf[code] ?? "failed", message: withCommands(`${named}. ${hint}`) })
     ]
@@ -36,7 +37,7 @@ const refusals = (outcomes: BulkOutcomes): ReadonlyArray<CommandError> =>
 export const reported = Effect.fnUntraced(function* (outcomes: BulkOutcomes, done: (path: string) => string) {
   const refused = refusals(outcomes)
   for (const [path, outcome] of Object.entries(outcomes)) {
-    if (!("code" in outcome)) yield* Console.log(done(path))
+    if (!("code" in outcome)) yield* Console.log(done(legible(path)))
   }
   const [first, ...others] = refused
   if (first === undefined) return

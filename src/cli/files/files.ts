@@ -2,6 +2,7 @@
 import { Effect, Option, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
 import { type FileDifference, type FileEntry, type FileMatch, isWithin } from "../../contract/domain/Files.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import { command, given, group, limitFlag, switchFlag, textFlag } from "../shared/command.ts"
 import { wrongUsage } from "../shared/failures.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
@@ -19,13 +20,11 @@ import {
   folderPlaceOf,
   isFolderAt,
   missing,
+  nameAndTarget,
   type Place,
   recursiveFlag
 } from "./remotePath.ts"
 import { unpack } from "./unpack.ts"
-
-const nameAndTarget = ({ name, target, type }: FileEntry): string =>
-  target === undefined ? `${name}${type === "folder" ? "/" : ""}` : `${name} -> ${target}`
 
 const entries: Listing<FileEntry> = {
   id: ({ name }) => name,
@@ -92,7 +91,7 @@ export const ls = command("ls", {
 
 const matches: Listing<FileMatch> = {
   columns: {
-    path: ({ path }) => path,
+    path: ({ path }) => legible(path),
     line: ({ line }) => (line === undefined ? "" : String(line)),
     text: ({ excerpt }) => excerpt ?? ""
   }
@@ -136,7 +135,7 @@ const differences: Listing<FileDifference> = {
   id: ({ path }) => path,
   columns: {
     change: ({ change }) => ({ text: change, color: COLORS[change] }),
-    path: ({ path }) => path,
+    path: ({ path }) => legible(path),
     size: ({ change, size }) => (change === "removed" ? "" : sizeText(size))
   }
 }

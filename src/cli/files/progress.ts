@@ -1,6 +1,6 @@
 /** The progress of transfers, in one line on standard error if that is a terminal. */
 import { Console, Effect, Schedule } from "effect"
-import { replaceHostile } from "../../contract/domain/NodeText.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import { sizeText } from "../shared/output.ts"
 import { shortDuration } from "../shared/times.ts"
@@ -38,7 +38,7 @@ export const progressText = (
     ...left
   ].join("  ")
   const room = width - figures.length - 2
-  const characters = [...replaceHostile(name, "?")]
+  const characters = [...legible(name)]
   const shown = characters.length <= room ? characters : ["…", ...characters.slice(-Math.max(0, room - 1))]
   return room < 2 ? figures.slice(0, Math.max(0, width)) : `${shown.join("")}  ${figures}`
 }
@@ -131,8 +131,7 @@ export const withProgress = <A, E, R>(use: (progress: Progress) => Effect.Effect
         now = { ...now, files: now.files + 1, done: now.done + bytes }
       },
       reading: (folder) => {
-        if (isShown)
-          stderr.write(`${CLEAR}${`Reading ${replaceHostile(folder, "?")}`.slice(0, WIDTH - 4)}...`)
+        if (isShown) stderr.write(`${CLEAR}${`Reading ${legible(folder)}`.slice(0, WIDTH - 4)}...`)
       },
       begin: (name, total) => {
         running.add(name)

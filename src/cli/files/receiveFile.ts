@@ -9,6 +9,7 @@ import {
   type TransferError,
   type TransferredFile
 } from "../../client/transfer.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import { type IoError, io, lstat, openFile } from "../../daemon/disk/fsio.ts"
 import { writeAll } from "../../daemon/disk/safePath.ts"
 import { CommandError } from "../shared/failures.ts"
@@ -85,7 +86,7 @@ const receive = Effect.fnUntraced(function* (
   let at = start
   let started: TransferredFile | undefined
   const whole = noted?.size ?? 0
-  if (start > 0) yield* progress.say(`${path} continues at ${sizeText(start)} of ${sizeText(whole)}`)
+  if (start > 0) yield* progress.say(`${legible(path)} continues at ${sizeText(start)} of ${sizeText(whole)}`)
   progress.had(start)
   const onStart = (file: TransferredFile) => {
     started = file
@@ -140,7 +141,8 @@ const receive = Effect.fnUntraced(function* (
   )
   if (hasChanged) yield* io(`remove ${file}`, () => fs.rm(file, { force: true }))
   if (note !== undefined) yield* note.remove
-  if (hasChanged && start > 0) yield* progress.say(`${path} begins again: it has changed on the server since`)
+  if (hasChanged && start > 0)
+    yield* progress.say(`${legible(path)} begins again: it has changed on the server since`)
   return hasChanged
 }, Effect.scoped)
 

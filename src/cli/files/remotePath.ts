@@ -2,6 +2,7 @@
 import { Effect, Option, Result, Stream } from "effect"
 import { Argument, Flag } from "effect/cli"
 import { childPath, type FileEntry, nameOf, parentOf, whyNoPath } from "../../contract/domain/Files.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { switchFlag, textArgument } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
@@ -150,6 +151,12 @@ export const targetOf = Effect.fnUntraced(function* (place: Place, name: string)
   const isFolder = place.isFolder || (yield* isFolderAt(place))
   return isFolder ? childPath(place.path, name) : place.path
 })
+
+/** Returns the name of an entry in a list: of a link with its target, of a folder with a slash. */
+export const nameAndTarget = ({ name, target, type }: Pick<FileEntry, "name" | "target" | "type">): string =>
+  target === undefined
+    ? `${legible(name)}${type === "folder" ? "/" : ""}`
+    : `${legible(name)} -> ${legible(target)}`
 
 /** Returns why an entry cannot be read, unless it is a file or a folder. */
 export const whyNoContent = ({ target, type }: FileEntry): string | undefined => {

@@ -4,6 +4,7 @@ import * as NodeStream from "@effect/platform-node/NodeStream"
 import { Effect, Stream } from "effect"
 import type { BegunUpload } from "../../client/index.ts"
 import { TUS_VERSION } from "../../contract/api/UploadsGroup.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import { CommandError, whyNoFile } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
 import { sizeText } from "../shared/output.ts"
@@ -97,6 +98,7 @@ const sendLarge = Effect.fnUntraced(function* (
   { had, moved, say }: Progress
 ) {
   const { id: server, path } = place
+  const shown = legible(path)
   const note = yield* noteOf("put", place, local, say)
   const own = { local: String(mtimeMs), size }
   const noted = yield* note.read
@@ -104,17 +106,17 @@ const sendLarge = Effect.fnUntraced(function* (
   if (noted !== undefined && !isSame) {
     const of = { params: { server, upload: noted.remote }, headers: { "tus-resumable": TUS_VERSION } }
     yield* ask((muster) => Effect.ignore(muster.uploads.end(of)))
-    yield* say(`${path} begins again: ${local} has changed since`)
+    yield* say(`${shown} begins again: ${local} has changed since`)
   }
   let arrived = 0
   let hasBegun = false
   const onBegin = Effect.fnUntraced(function* ({ id, offset }: BegunUpload) {
     hasBegun = true
-    if (offset > 0) yield* say(`${path} continues at ${sizeText(offset)} of ${sizeText(size)}`)
-    else if (isSame && id !== noted.remote) yield* say(`${path} begins again: the earlier upload is gone`)
+    if (offset > 0) yield* say(`${shown} continues at ${sizeText(offset)} of ${sizeText(size)}`)
+    else if (isSame && id !== noted.remote) yield* say(`${shown} begins again: the earlier upload is gone`)
     if (id !== noted?.remote) yield* note.write({ remote: id, ...own })
   })
-  const advice = () => `The same command continues ${path} at about ${sizeText(arrived)}.`
+  const advice = () => `The same command continues ${shown} at about ${sizeText(arrived)}.`
   const contents = { size, bytes: (start: number, end: number) => missingBytes(local, start, end) }
   yield* ask((muster) =>
     muster.uploadResumable(server, path, contents, {
@@ -128,10 +130,11 @@ const sendLarge = Effect.fnUntraced(function* (
       }
     })
   ).pipe(
-    Effect.mapError(({ message, status }) => {
-      const more = status === "unreachable" && arrived > 0 ? `. ${advice()}` : ""
-      return new CommandError({ status, message: `${message}${more}` })
-    }),
+    Effect.mapError((error) =>
+      error.status === "unreachable" && arrived > 0
+        ? CommandError.unreachable(`${error.message}. ${advice()}`)
+        : error
+    ),
     Effect.onInterrupt(() => say(advice()))
   )
   yield* note.remove

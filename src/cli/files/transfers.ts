@@ -1,6 +1,7 @@
 /** Many transfers of one command: what failed and what was left out is said, and the others go on. */
 import { Effect, type Scope } from "effect"
 import type { MusterClient } from "../../client/index.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import type { IoError } from "../../daemon/disk/fsio.ts"
 import { CommandError } from "../shared/failures.ts"
 import { sizeText } from "../shared/output.ts"
@@ -31,6 +32,16 @@ export interface Batch {
 
 const HOPELESS: ReadonlyArray<string> = ["ENOSPC", "EDQUOT", "EROFS"]
 
+/** Returns why a transfer fails; a hint that was said before is left out. */
+const whyOf = (failure: TransferFailure, said: Set<string>): string => {
+  const { message } = failure
+  const hint = failure._tag === "CommandError" ? failure.hint : undefined
+  if (hint === undefined) return message
+  const isSaid = said.has(hint)
+  said.add(hint)
+  return isSaid ? message.slice(0, -hint.length).trimEnd() : message
+}
+
 const endsAll = (failure: TransferFailure): boolean =>
   failure._tag === "IoError" ? HOPELESS.includes(failure.code) : failure.status === "unreachable"
 
@@ -46,10 +57,11 @@ export const inBatch = <R>(
       let left = 0
       let failures = 0
       let bytes = 0
+      const hints = new Set<string>()
       const failed = (path: string, why: string) =>
         Effect.suspend(() => {
           failures++
-          return progress.say(`${path}: ${why}`)
+          return progress.say(`${legible(path)}: ${why}`)
         })
       yield* transfers({
         say: progress.say,
@@ -71,7 +83,7 @@ export const inBatch = <R>(
         skipped: (path, why) =>
           Effect.suspend(() => {
             left++
-            return progress.say(`${path} is left out: ${why}`)
+            return progress.say(`${legible(path)} is left out: ${why}`)
           }),
         failed,
         tried: (path, transfer) => {
@@ -93,7 +105,8 @@ export const inBatch = <R>(
                 done++
                 bytes += own
               }),
-            onFailure: (failure) => (endsAll(failure) ? Effect.fail(failure) : failed(path, failure.message))
+            onFailure: (failure) =>
+              endsAll(failure) ? Effect.fail(failure) : failed(path, whyOf(failure, hints))
           })
         }
       })

@@ -4,6 +4,7 @@ import { Flag } from "effect/cli"
 import type { RestorePlan } from "../../contract/api/BackupsGroup.ts"
 import type { Backup } from "../../contract/domain/Backup.ts"
 import { FilePath } from "../../contract/domain/Files.ts"
+import { legible } from "../../contract/domain/fileTexts.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { backupArgument, backupNamed } from "../shared/backup.ts"
 import { command, switchFlag, textFlag } from "../shared/command.ts"
@@ -46,7 +47,7 @@ const HOW =
 
 const entries = ({ bytes, count, first }: RestorePlan["created"]): string => {
   if (count === 0) return "none"
-  return `${count} (${sizeText(bytes)}): ${first.slice(0, SHOWN).join(", ")}${count > SHOWN ? ", ..." : ""}`
+  return `${count} (${sizeText(bytes)}): ${first.slice(0, SHOWN).map(legible).join(", ")}${count > SHOWN ? ", ..." : ""}`
 }
 
 const plans: Listing<RestorePlan> = {

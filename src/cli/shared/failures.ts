@@ -37,6 +37,8 @@ const withStatus =
 export class CommandError extends Data.TaggedError("CommandError")<{
   readonly status: ExitStatus
   readonly message: string
+  /** The end of the message that other failures of the command may have, too. */
+  readonly hint?: string
 }> {
   static readonly failed = withStatus("failed")
   static readonly refused = withStatus("refused")

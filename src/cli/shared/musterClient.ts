@@ -171,7 +171,8 @@ const ofInvalid = (detail: string, hint: string): CommandError => {
 const ofApi = ({ code, detail, hint }: ApiFailure, target: CommandTarget["Service"]): CommandError => {
   const status = statusOf[code] ?? "failed"
   if (status === "usage") return ofInvalid(detail, hint)
-  if (status !== "notAllowed") return new CommandError({ status, message: `${sentence(detail)} ${hint}` })
+  if (status !== "notAllowed")
+    return new CommandError({ status, message: `${sentence(detail)} ${hint}`, hint })
   const { keyFrom, url } = target
   const refused = `${url} refuses the key of ${keyFrom}: ${detail}`
   const set = keyFrom === "MUSTER_API_KEY" ? "set it to" : "set MUSTER_API_KEY to"

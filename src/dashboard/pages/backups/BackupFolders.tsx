@@ -1,5 +1,6 @@
 /** The folders of a backup (spec 12.9): to look into them, and to choose what is restored. */
 import { useState } from "preact/hooks"
+import { legible } from "../../../contract/domain/fileTexts.ts"
 import { get, segment } from "../../api/http.ts"
 import type { Backup, BackupEntry } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
@@ -34,7 +35,7 @@ const Check = ({ choose, path, paths }: Chosen & { readonly path: string }): Vie
     <label class="file-box">
       <input
         type="checkbox"
-        aria-label={`Choose ${path}`}
+        aria-label={`Choose ${legible(path)}`}
         checked={isChosen || isIncluded}
         disabled={isIncluded}
         onChange={() => choose(isChosen ? others : [...others, path])}
@@ -50,7 +51,7 @@ const Crumbs = (props: { readonly path: string; readonly open: (path: string) =>
     <nav class="across" aria-label="Folders of the backup">
       {["/", ...names].map((name, index) =>
         action({
-          text: name,
+          text: legible(name),
           class: "ghost",
           onClick: () => props.open(`/${names.slice(0, index).join("/")}`)
         })
@@ -79,11 +80,11 @@ const Folder = (props: Shown & { readonly path: string; readonly open: (path: st
             {chosen !== undefined && <Check {...chosen} path={child} />}
             {icon(fileIcons[type])}
             {type === "folder" ? (
-              action({ text: name, class: "ghost", onClick: () => open(child) })
+              action({ text: legible(name), class: "ghost", onClick: () => open(child) })
             ) : (
-              <bdi>{name}</bdi>
+              <bdi>{legible(name)}</bdi>
             )}
-            {target !== undefined && <span class="muted">{`→ ${target}`}</span>}
+            {target !== undefined && <span class="muted">{`→ ${legible(target)}`}</span>}
           </span>
         </th>
         <td>{type === "file" ? bytes(size) : "–"}</td>
@@ -127,7 +128,7 @@ export const BackupFolders = (props: Shown): View => {
           {chosen.paths.map((one) =>
             action(
               {
-                text: one,
+                text: legible(one),
                 onClick: () => chosen.choose(chosen.paths.filter((other) => other !== one))
               },
               icon("close")

@@ -1,5 +1,6 @@
 /** The dialogs that replace the files of a server by those of a backup, or make another server of it (spec 12.5, 12.6). */
 import { useState } from "preact/hooks"
+import { legible } from "../../../contract/domain/fileTexts.ts"
 import { get, type Reply, request, segment, useReply } from "../../api/http.ts"
 import { whyNoPower, whyNot } from "../../api/session.ts"
 import type { Backup, Operation, RestorePlan, Server } from "../../api/types.ts"
@@ -116,7 +117,7 @@ const Plan = ({ plan }: { readonly plan: RestorePlan }): View => {
             <ul>
               {first.slice(0, SHOWN).map((path) => (
                 <li key={path}>
-                  <bdi>{path}</bdi>
+                  <bdi>{legible(path)}</bdi>
                 </li>
               ))}
               {number > SHOWN && <li>{`and ${count(number - SHOWN)} more`}</li>}

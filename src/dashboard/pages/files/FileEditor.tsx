@@ -1,5 +1,6 @@
 import { effect } from "@preact/signals"
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
+import { legible, WRITTEN_AGAIN } from "../../../contract/domain/fileTexts.ts"
 import { type Failure, type Reply, whileVisible } from "../../api/http.ts"
 import { whyNot } from "../../api/session.ts"
 import type { FileEntry } from "../../api/types.ts"
@@ -127,7 +128,7 @@ const askConflict = (props: {
 
 const ManagedNote = ({ keys }: { readonly keys: ReadonlyArray<string> }): View => (
   <p class="note">
-    {"The next start writes these keys again: "}
+    {WRITTEN_AGAIN}
     {keys.flatMap((key, index) => [index > 0 && ", ", <code key={key}>{key}</code>])}
     {". To change one for good, use the config patches of the tab Changes."}
   </p>
@@ -154,7 +155,7 @@ const TextFile = ({ content, id, line, path, whyReadOnly }: TextProps): View => 
   const [isBusy, setBusy] = useState(false)
   /** Whether the file is another one on the server. */
   const [isOld, setOld] = useState(false)
-  const name = fileName(path)
+  const name = legible(fileName(path))
 
   const take = ({ tag: theirs, text }: Content) => {
     tag.current = theirs
@@ -303,7 +304,7 @@ export const FileEditor = (props: {
     )
   const { content, entry } = reading
   return (
-    <section class="stack" aria-label={`File ${path}`}>
+    <section class="stack" aria-label={`File ${legible(path)}`}>
       {entry !== undefined && marks({ ...entry, managed: [] })}
       {entry?.managed !== undefined && entry.managed.length > 0 && <ManagedNote keys={entry.managed} />}
       {typeof content === "string" ? (

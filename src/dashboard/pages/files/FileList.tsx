@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "preact/hooks"
+import { legible } from "../../../contract/domain/fileTexts.ts"
 import type { FileEntry } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
 import { bytes, dateTime } from "../../dom/format.ts"
@@ -127,7 +128,8 @@ export const FileList = (props: ListProps): View => {
       <tbody ref={body} onKeyDown={useKeys(props, focus)}>
         {entries.map((entry, index) => {
           const { modified_at, name, size, target, type } = entry
-          const inner = [icon(fileIcons[type]), <bdi key="name">{name}</bdi>]
+          const shown = legible(name)
+          const inner = [icon(fileIcons[type]), <bdi key="name">{shown}</bdi>]
           const common = { class: "file-link", tabIndex: index === active ? 0 : -1 }
           return (
             <tr
@@ -140,7 +142,7 @@ export const FileList = (props: ListProps): View => {
                   <input
                     type="checkbox"
                     tabIndex={index === active ? 0 : -1}
-                    aria-label={`Select ${name}`}
+                    aria-label={`Select ${shown}`}
                     checked={names.has(name)}
                     onChange={() => select(toggled(names, name))}
                   />
@@ -159,7 +161,7 @@ export const FileList = (props: ListProps): View => {
                   ) : (
                     <span {...common}>{inner}</span>
                   )}
-                  {target !== undefined && <span class="muted">{`→ ${target}`}</span>}
+                  {target !== undefined && <span class="muted">{`→ ${legible(target)}`}</span>}
                   {marks(entry)}
                 </div>
               </th>

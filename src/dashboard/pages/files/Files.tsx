@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks"
+import { legible } from "../../../contract/domain/fileTexts.ts"
 import type { Reply } from "../../api/http.ts"
 import { caller } from "../../api/session.ts"
 import type { FileMatch } from "../../api/types.ts"
@@ -26,7 +27,7 @@ const patternOf = (text: string): string => (/[*?]/.test(text) ? text : `*${text
 const matchRow = (id: string, { excerpt, line, path }: FileMatch): View => (
   <li key={`${path}:${line}`}>
     <a href={addressOf.files(id, path, line)} onClick={follow}>
-      <bdi>{path}</bdi>
+      <bdi>{legible(path)}</bdi>
       {line !== undefined && `:${line}`}
     </a>
     {excerpt !== undefined && <code>{excerpt}</code>}
@@ -63,13 +64,13 @@ export const FileSearch = (props: {
   }
   const isIncomplete = reply?.ok === true && reply.headers.get("x-muster-incomplete") === "true"
   return (
-    <section class="stack card panel" aria-label={`Search in ${path}`}>
+    <section class="stack card panel" aria-label={`Search in ${legible(path)}`}>
       <form class="stack" onSubmit={(event: Event) => void submit(event)}>
         {inputs(fields)}
         {checkField("Upper and lower case differ", isExact, () => set("case", isExact ? "" : "true"))}
         <div class="across">
           {action({
-            text: `Search in ${path}`,
+            text: `Search in ${legible(path)}`,
             icon: "search",
             class: "primary",
             isBusy,
@@ -114,7 +115,7 @@ const Crumbs = ({ id, path }: { readonly id: string; readonly path: string }): V
   const others = roots.filter((root) => !path.startsWith(root))
   const link = (folder: string, text: string) => (
     <a key={folder} href={addressOf.files(id, folder)} onClick={follow}>
-      <bdi>{text}</bdi>
+      <bdi>{legible(text)}</bdi>
     </a>
   )
   return (
@@ -124,7 +125,7 @@ const Crumbs = ({ id, path }: { readonly id: string; readonly path: string }): V
         const isReached = roots.some((root) => folder.startsWith(root))
         return [
           folder !== "/" && <span aria-hidden="true">/</span>,
-          isReached && folder !== path ? link(folder, text) : <bdi key={folder}>{text}</bdi>
+          isReached && folder !== path ? link(folder, text) : <bdi key={folder}>{legible(text)}</bdi>
         ]
       })}
       {!path.endsWith("/") && [
@@ -132,7 +133,7 @@ const Crumbs = ({ id, path }: { readonly id: string; readonly path: string }): V
           /
         </span>,
         <bdi key="file" aria-current="page">
-          {fileName(path)}
+          {legible(fileName(path))}
         </bdi>
       ]}
       {others.length > 0 && (

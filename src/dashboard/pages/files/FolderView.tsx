@@ -1,5 +1,6 @@
 import { useSignalEffect } from "@preact/signals"
 import { useEffect, useRef, useState } from "preact/hooks"
+import { legible } from "../../../contract/domain/fileTexts.ts"
 import { whyNot } from "../../api/session.ts"
 import type { FileEntry } from "../../api/types.ts"
 import { classes, type View } from "../../dom/el.ts"
@@ -63,7 +64,7 @@ const SelectionBar = (props: {
   const { canWrite, entries, place } = props
   const [first] = entries
   const locked = entries.find(({ writable }) => !writable)
-  const why = locked === undefined ? undefined : `${locked.name} is read only.`
+  const why = locked === undefined ? undefined : `${legible(locked.name)} is read only.`
   const names = entries.map(({ name }) => name)
   const download = () => {
     // The address of a request has no room for many paths.
@@ -215,7 +216,7 @@ export const FolderView = (props: {
   return (
     <section
       class={classes("stack folder", drop.isOver && "is-over")}
-      aria-label={`Folder ${path}`}
+      aria-label={`Folder ${legible(path)}`}
       {...(canWrite && drop.handlers)}
     >
       <div class="across file-tools">

@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "preact/hooks"
+import { legible } from "../../../contract/domain/fileTexts.ts"
 import type { View } from "../../dom/el.ts"
 import { bytes, counted, dateTime, percent } from "../../dom/format.ts"
 import { action } from "../../parts/parts.tsx"
@@ -39,13 +40,13 @@ const stateText = ({ file, problem, sent, state }: Upload): string => {
 
 const row = (upload: Upload): View => (
   <li key={upload.path} class={`is-${upload.state}`}>
-    <bdi class="upload-path">{upload.path}</bdi>
+    <bdi class="upload-path">{legible(upload.path)}</bdi>
     <span class={upload.state === "failed" ? "problem small" : "muted small"}>{stateText(upload)}</span>
     {upload.state !== "uploaded" && (
       <button
         type="button"
         class="link"
-        aria-label={`Cancel ${upload.path}`}
+        aria-label={`Cancel ${legible(upload.path)}`}
         onClick={() => cancel([upload])}
       >
         Cancel
@@ -67,8 +68,8 @@ const Earlier = ({ its }: { readonly its: ReadonlyArray<Unfinished> }): View => 
     if (file === undefined || upload === undefined) return
     if (isOf(file, upload)) return continueWith(upload, file)
     failed("Not continued", {
-      detail: `${file.name} of ${bytes(file.size)} is another file, or has changed.`,
-      hint: `Choose ${upload.name} of ${bytes(upload.size)}, changed ${dateTime(new Date(upload.modified).toISOString())}, or discard the upload.`
+      detail: `${legible(file.name)} of ${bytes(file.size)} is another file, or has changed.`,
+      hint: `Choose ${legible(upload.name)} of ${bytes(upload.size)}, changed ${dateTime(new Date(upload.modified).toISOString())}, or discard the upload.`
     })
   }
   return (
@@ -86,12 +87,12 @@ const Earlier = ({ its }: { readonly its: ReadonlyArray<Unfinished> }): View => 
       <ul class="upload-rows" tabIndex={0} aria-label="Uploads that wait for their file">
         {its.map((upload) => (
           <li key={upload.upload}>
-            <bdi class="upload-path">{upload.path}</bdi>
+            <bdi class="upload-path">{legible(upload.path)}</bdi>
             <span class="muted small">{`stopped at ${bytes(upload.offset)} of ${bytes(upload.size)}`}</span>
             <button
               type="button"
               class="link"
-              aria-label={`Choose the file to continue ${upload.path}`}
+              aria-label={`Choose the file to continue ${legible(upload.path)}`}
               onClick={() => choose(upload)}
             >
               Choose the file…
@@ -99,7 +100,7 @@ const Earlier = ({ its }: { readonly its: ReadonlyArray<Unfinished> }): View => 
             <button
               type="button"
               class="link"
-              aria-label={`Discard the upload of ${upload.path}`}
+              aria-label={`Discard the upload of ${legible(upload.path)}`}
               onClick={() => discard(upload)}
             >
               Discard
@@ -133,6 +134,7 @@ const Queue = ({ id }: { readonly id: string }): View | null => {
   const sent = its.reduce((sum, { file, sent, state }) => sum + (state === "uploaded" ? file.size : sent), 0)
   const [fine, existing, failures] = [number("uploaded"), number("exists"), number("failed")]
   const isActive = number("sending") + number("waiting") > 0
+  const hints = new Set(its.flatMap(({ hint, state }) => (state === "failed" && hint !== "" ? [hint] : [])))
   const shown = its
     .filter(({ state }) => state !== "uploaded")
     .toSorted((one, other) => order[one.state] - order[other.state])
@@ -171,6 +173,11 @@ const Queue = ({ id }: { readonly id: string }): View | null => {
           {action({ text: "Skip all", class: "link", onClick: () => decide(false) })}
         </div>
       )}
+      {[...hints].map((hint) => (
+        <p key={hint} class="note">
+          {hint}
+        </p>
+      ))}
       {shown.length > 0 && (
         <ul class="upload-rows" tabIndex={0} aria-label="Files that are not uploaded yet">
           {shown.slice(0, MOST).map(row)}

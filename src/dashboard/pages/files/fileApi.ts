@@ -1,6 +1,17 @@
 /** Files of a server over the API (spec 10.3), and their paths. */
 import { useEffect, useState } from "preact/hooks"
-import { type Failure, get, getBytes, post, probe, type Reply, request, segment } from "../../api/http.ts"
+import { legible } from "../../../contract/domain/fileTexts.ts"
+import {
+  type Failure,
+  get,
+  getBytes,
+  hasNext,
+  post,
+  probe,
+  type Reply,
+  request,
+  segment
+} from "../../api/http.ts"
 import type { FileEntry, FileMatch, Operation } from "../../api/types.ts"
 import { counted } from "../../dom/format.ts"
 import { done, failed } from "../../state/notices.ts"
@@ -74,7 +85,7 @@ export const useFolder = <Entry extends { readonly name: string }>(
         if (isGone) return
         if (!reply.ok) return setFailure(reply)
         read.push(...reply.body)
-        next = reply.body.length > 0 && reply.headers.get("link")?.includes('rel="next"') === true
+        next = reply.body.length > 0 && hasNext(reply)
       }
       setEntries(read)
       setMore(next)
@@ -169,7 +180,7 @@ export const changeFiles = async (
   if (first === undefined) return reply
   const [path, { detail = "", hint = "" }] = first
   const others = refused.length > 1 ? ` And ${counted(refused.length - 1, "other")}.` : ""
-  return { ok: false, code: 409, detail: `${path}: ${detail}.${others}`, hint }
+  return { ok: false, code: 409, detail: `${legible(path)}: ${detail}.${others}`, hint }
 }
 
 /**

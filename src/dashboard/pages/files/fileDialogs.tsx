@@ -1,5 +1,6 @@
 /** The dialogs that change files. */
 import { useEffect, useState } from "preact/hooks"
+import { legible } from "../../../contract/domain/fileTexts.ts"
 import { type Reply, request, segment } from "../../api/http.ts"
 import type { FileEntry, SftpLogin } from "../../api/types.ts"
 import type { View } from "../../dom/el.ts"
@@ -87,7 +88,7 @@ export const askNewFolder = ({ id, onChanged, path }: Place): void =>
       button="Create the folder"
       onSubmit={(text) => changeFiles(id, "folder", { path: pathIn(path, text) })}
       onDone={(text) => {
-        done(`Created: ${text}`)
+        done(`Created: ${legible(text)}`)
         onChanged()
       }}
     />
@@ -106,14 +107,14 @@ export const askNewFile = ({ id, path }: Place): void =>
 export const askRename = ({ id, onChanged, path }: Place, entry: FileEntry): void =>
   openDialog(
     <NameDialog
-      title={`Rename ${entry.name}`}
+      title={`Rename ${legible(entry.name)}`}
       button="Rename"
       initial={entry.name}
       onSubmit={(text) =>
         changeFiles(id, "move", { moves: [{ from: pathIn(path, entry.name), to: pathIn(path, text) }] })
       }
       onDone={(text) => {
-        done(`Renamed: ${text}`)
+        done(`Renamed: ${legible(text)}`)
         onChanged()
       }}
     />
@@ -131,7 +132,7 @@ interface TargetProps {
 }
 
 const shortOf = (names: ReadonlyArray<string>): string =>
-  names.length === 1 ? (names[0] ?? "") : `${names.length} entries`
+  names.length === 1 ? legible(names[0] ?? "") : `${names.length} entries`
 
 /** Says what came of a change, such as `Packed: world.zip`. */
 const told = (past: string, name: string, onChanged: () => void) => (body: unknown) =>
@@ -181,7 +182,7 @@ const PackDialog = ({ names, place: { id, onChanged, path } }: Omit<TargetProps,
       button="Pack"
       whyNot={whyNoName(text) ?? (isArchive ? undefined : `End the name with ${ARCHIVES.join(", ")}.`)}
       onSubmit={() => packFiles(id, paths, pathIn(path, text), isReplacing)}
-      onDone={told("Packed", text, onChanged)}
+      onDone={told("Packed", legible(text), onChanged)}
     >
       {inputs([
         field(
@@ -219,10 +220,10 @@ const UnpackDialog = (props: { readonly place: Place; readonly archive: string }
     })
   return (
     <FormDialog
-      title={`Unpack ${archive}`}
+      title={`Unpack ${legible(archive)}`}
       button="Unpack"
       onSubmit={submit}
-      onDone={told("Unpacked", archive, onChanged)}
+      onDone={told("Unpacked", legible(archive), onChanged)}
     >
       {inputs([
         field("text", "to", "To folder", "A path, such as /world/. It is made if it is missing."),
@@ -253,12 +254,12 @@ export const askDelete = (place: Place, entries: ReadonlyArray<FileEntry>): void
     onChanged()
   }
   openDialog(
-    <Dialog title={names.length === 1 ? `Delete ${names[0]}?` : `Delete ${names.length} entries?`}>
+    <Dialog title={`Delete ${shortOf(names)}?`}>
       <p>This cannot be undone. Folders are deleted with all that is in them.</p>
       <ul class="doomed">
         {entries.slice(0, MOST).map((entry) => (
           <li key={entry.name}>
-            <bdi class="doomed-name">{entry.name}</bdi>
+            <bdi class="doomed-name">{legible(entry.name)}</bdi>
             <span class="muted">{entry.type}</span>
           </li>
         ))}

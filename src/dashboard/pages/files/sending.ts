@@ -143,6 +143,7 @@ export interface Sent {
 export interface Answer {
   readonly status: number
   readonly detail: string
+  readonly hint: string
   /** Seconds. */
   readonly retryAfter: number
 }
@@ -164,10 +165,9 @@ const send = (method: "PATCH" | "PUT", route: string, { body, headers, onSent, s
     for (const [name, value] of Object.entries(headers)) sending.setRequestHeader(name, value)
     sending.upload.addEventListener("progress", ({ loaded }) => onSent(loaded))
     sending.addEventListener("loadend", () => {
-      const { detail, hint } = failureOf(sending.status, parsed(sending.responseText))
       resolve({
+        ...failureOf(sending.status, parsed(sending.responseText)),
         status: sending.status,
-        detail: `${detail} ${hint}`.trim(),
         retryAfter: Number(sending.getResponseHeader("retry-after") ?? 0)
       })
     })
@@ -189,7 +189,10 @@ export const sendWhole = (upload: Sent, signal: AbortSignal, drawn: () => void):
 
 const base64 = (text: string): string => btoa(String.fromCharCode(...new TextEncoder().encode(text)))
 
-const answerOf = (status: number, detail = ""): Answer => ({ status, detail, retryAfter: 0 })
+const answerOf = (status: number, { detail, hint } = { detail: "", hint: "" }): Answer => ({
+  ...{ status, detail, hint },
+  retryAfter: 0
+})
 
 /** Begins an upload; returns it, or the answer that refuses it. */
 const begin = async ({ file, id, path, replaces }: Sent): Promise<Answer | Remembered> => {
@@ -203,7 +206,7 @@ const begin = async ({ file, id, path, replaces }: Sent): Promise<Answer | Remem
         .join(",")
     }
   })
-  if (!reply.ok) return answerOf(reply.code, `${reply.detail} ${reply.hint}`)
+  if (!reply.ok) return answerOf(reply.code, reply)
   const upload = reply.headers.get("location")?.split("/").at(-1) ?? ""
   return remember({
     id,
@@ -236,7 +239,7 @@ const append = async (
   drawn: () => void
 ): Promise<Answer> => {
   const state = await readUpload(known)
-  if (!state.ok) return answerOf(state.code, `${state.detail} ${state.hint}`)
+  if (!state.ok) return answerOf(state.code, state)
   if (signal.aborted) return answerOf(0)
   const { etag, offset } = state.body
   upload.sent = offset

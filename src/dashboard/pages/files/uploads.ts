@@ -28,6 +28,8 @@ export type UploadState = "waiting" | "sending" | "uploaded" | "failed" | "exist
 
 export interface Upload extends Sent {
   state: UploadState
+  /** What to do about a failure; many uploads may have the same. */
+  hint: string
   replaces: boolean
 }
 
@@ -63,9 +65,8 @@ const gathered = (every: number, work: () => void): (() => void) => {
 const drawn = gathered(EVERY, () => progress.value++)
 const listed = gathered(1000, () => stored.value++)
 
-const end = (upload: Upload, state: UploadState, problem = ""): void => {
-  upload.state = state
-  upload.problem = problem
+const end = (upload: Upload, state: UploadState, problem = "", hint = ""): void => {
+  Object.assign(upload, { state, problem, hint })
   if (state === "uploaded") listed()
   drawn()
 }
@@ -82,12 +83,12 @@ const send = async (upload: Upload, signal: AbortSignal): Promise<void> => {
   if (signal.aborted) return
   if (isKnown) return end(upload, "exists")
   const sent = upload.file.size < RESUMABLE ? sendWhole : sendResumable
-  const { detail, retryAfter, status } = await sent(upload, signal, drawn)
+  const { detail, hint, retryAfter, status } = await sent(upload, signal, drawn)
   if (signal.aborted) return
   if (status >= 200 && status < 300) return end(upload, "uploaded")
   if (status === 412 && !upload.replaces) return end(upload, "exists")
   if (status === 0) return end(upload, "failed", "The connection broke, or the file has changed or gone.")
-  if (status !== 429) return end(upload, "failed", detail)
+  if (status !== 429) return end(upload, "failed", detail, hint)
   await new Promise((resolve) => setTimeout(resolve, Math.max(1, retryAfter) * 1000))
   if (!signal.aborted) await send(upload, signal)
 }
@@ -178,7 +179,7 @@ export const enqueue = (id: string, folder: string, found: ReadonlyArray<Found>)
 const add = (id: string, path: string, file: File): void => {
   const replaces = remembered({ id, path, file })?.replaces ?? false
   unfinished.value = unfinished.value.filter((other) => other.id !== id || other.path !== path)
-  uploads.add({ id, path, file, state: "waiting", sent: 0, problem: "", replaces })
+  uploads.add({ id, path, file, state: "waiting", sent: 0, problem: "", hint: "", replaces })
 }
 
 /** Continues an upload of an earlier load of the page with its file. */
