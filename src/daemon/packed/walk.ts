@@ -197,7 +197,9 @@ export const walkServer = Effect.fnUntraced(function* (
   ) {
     const names = yield* namesIn(path, `/proc/self/fd/${fd}/.`)
     const lower = yield* baseNames(path, below)
-    for (const text of [...new Set([...names, ...lower])].sort()) {
+    // A folder may have a million names: each set of them takes 40 MB.
+    const all = below === undefined ? names : new Set([...names, ...lower])
+    for (const text of [...all].sort()) {
       const bytes = Buffer.from(text, "latin1")
       const shown = shownName(bytes)
       const child = childPath(path, shown)
