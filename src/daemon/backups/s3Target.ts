@@ -3,11 +3,13 @@ import { createHash } from "node:crypto"
 import { isIP } from "node:net"
 import { basename } from "node:path"
 import { AwsV4Signer } from "aws4fetch"
-import { ByteSize, Data, Duration, Effect, Schedule, Stream } from "effect"
+import { ByteSize, Clock, Data, Duration, Effect, Schedule, Stream } from "effect"
 import { HttpClient, HttpClientRequest, type HttpClientResponse, HttpIncomingMessage } from "effect/http"
 import { whyNoAnswer } from "../../contract/api/noAnswer.ts"
 import type { S3Access } from "../../contract/domain/BackupTarget.ts"
+import { megabytes } from "../../contract/domain/Limits.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
+import { elapsedMillisOf } from "../../shared/work/elapsed.ts"
 import { IoError } from "../disk/fsio.ts"
 import { type BackupTarget, manifestKey, newestOf } from "./target.ts"
 
@@ -15,8 +17,10 @@ import { type BackupTarget, manifestKey, newestOf } from "./target.ts"
 const PART_BYTES = 16 * 1024 * 1024
 /** Time of a request until its response begins; a part needs 55 KB/s. */
 const LONGEST = Duration.minutes(5)
-/** Longest time without a byte of an object that is read, and of a page of a list. */
+/** Longest time for {@link LEAST_BYTES} of an object that is read, and for a page of a list. */
 const STALL = Duration.seconds(60)
+/** As fast as the time of a request lets a part be written. */
+const LEAST_BYTES = (PART_BYTES * Duration.toSeconds(STALL)) / Duration.toSeconds(LONGEST)
 /** Repetitions of a request that failed for a reason that may pass. */
 const TIMES = 4
 const AGAIN = Schedule.jittered(Schedule.exponential("300 millis"))
@@ -130,6 +134,32 @@ const makeSend = (access: S3Access, http: HttpClient.HttpClient) => {
   })
 }
 
+/** Ends a body whose bytes come too slowly. Only the time counts in which the reader waits for them. */
+const moving = (body: Stream.Stream<Uint8Array, IoError>, broken: (message: string) => IoError) =>
+  Stream.transformPull(body, (pull) =>
+    Effect.map(Clock.Clock, (clock) => {
+      const now = () => elapsedMillisOf(clock)
+      let [bytes, waited] = [0, 0]
+      const tooSlow = () =>
+        Effect.fail(
+          broken(
+            `it sent ${bytes} bytes in ${Duration.toSeconds(STALL)} s, and ${megabytes(LEAST_BYTES)} are needed`
+          )
+        )
+      return Effect.suspend(() => {
+        const since = now()
+        const left = Math.max(0, Duration.toMillis(STALL) - waited)
+        return Effect.tap(Effect.timeoutOrElse(pull, { duration: left, orElse: tooSlow }), (chunks) =>
+          Effect.sync(() => {
+            waited += now() - since
+            bytes += chunks.reduce((sum, { length }) => sum + length, 0)
+            if (bytes >= LEAST_BYTES) [bytes, waited] = [0, 0]
+          })
+        )
+      })
+    })
+  )
+
 const entities: Readonly<Record<string, string>> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" }
 
 /** Returns the text of the first element of a name. */
@@ -185,10 +215,7 @@ export const s3Target = (access: S3Access, http: HttpClient.HttpClient): BackupT
         let at = start
         return response.stream.pipe(
           Stream.mapError((error) => broken(cleanText(whyNoAnswer(error).message))),
-          Stream.timeoutOrElse({
-            duration: STALL,
-            orElse: () => Stream.fail(broken(`no byte for ${Duration.toSeconds(STALL)} s`))
-          }),
+          (body) => moving(body, broken),
           Stream.tap((chunk) =>
             Effect.sync(() => {
               at += chunk.length

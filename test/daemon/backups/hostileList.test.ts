@@ -1,6 +1,6 @@
 import { createServer, type ServerResponse } from "node:http"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, Fiber, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import { makeTargets } from "../../../src/daemon/backups/targets.ts"
 import { listening } from "../../support/s3Server.ts"
@@ -89,3 +89,29 @@ describe("spec 12.6: the list of a bucket that is not trusted", () => {
     }).pipe(Effect.scoped)
   )
 })
+
+describe("spec 12.6: an object of which a bucket sends one byte each few seconds", () =>
+  it.effect("fails with the bytes that came, and holds up no other backup", () =>
+    Effect.gen(function* () {
+      let current: ServerResponse | undefined
+      let sent = 0
+      const target = yield* bucketWith((_, response) => {
+        current = response
+        response.writeHead(sent === 0 ? 200 : 206, { "content-length": 1_000_000 })
+      })
+      const reading = Effect.flip(Stream.runDrain(target.read("aaaaaaaaaaaa/part-00001")))
+      const fiber = yield* Effect.forkChild(reading)
+      const turn = Effect.promise(() => new Promise(setImmediate))
+      const drip = Effect.gen(function* () {
+        const isOpen = current !== undefined && !current.destroyed
+        if (isOpen) sent += 1
+        if (isOpen) current?.write("x")
+        yield* Effect.repeat(turn, { times: 2 })
+        if (isOpen) yield* TestClock.adjust("5 seconds")
+      })
+      const ended = () => fiber.pollUnsafe() !== undefined
+      yield* Effect.repeat(drip, { until: () => ended() || sent > 1_000 })
+      assert.isTrue(ended())
+      assert.match((yield* Fiber.join(fiber)).message, /: it sent 1\d bytes in 60 s, and 3\.4 MB are needed$/)
+    }).pipe(Effect.scoped)
+  ))
