@@ -54,6 +54,16 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           })
           yield* step(() => page.evaluate(`document.dispatchEvent(new Event("visibilitychange"))`))
           yield* step(() => page.locator(`#row-${other}`).getByText("by=others").waitFor())
+          // The name of a column stands above its cells.
+          const leftOf = (place: string) =>
+            Effect.map(
+              step(() => page.locator(place).boundingBox()),
+              (box) => box?.x
+            )
+          for (const column of ["status", "memory"]) {
+            const cell = yield* leftOf(`#row-${id} .cell-${column}`)
+            assert.strictEqual(yield* leftOf(`.row-head .cell-${column}`), cell, column)
+          }
           yield* step(() => page.keyboard.press("/"))
           yield* step(() => page.keyboard.type("first-of"))
           yield* step(() => page.locator(`#row-${other}`).waitFor({ state: "detached" }))
@@ -135,6 +145,7 @@ describe.runIf(chromium !== undefined)(`dashboard: servers${chromiumNote}`, () =
           yield* step(() => page.getByLabel("Disk, MB").fill("321"))
           yield* step(() => plan.getByText("321 MB").waitFor())
           yield* step(() => page.getByLabel("Name", { exact: true }).fill("by-form"))
+          yield* step(() => page.getByText("More settings").click())
           yield* step(() => page.getByLabel("Labels").fill("team=blue"))
           yield* step(() => submit.click())
           yield* step(() => page.getByRole("heading", { name: "by-form" }).waitFor())

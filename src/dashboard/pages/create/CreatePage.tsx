@@ -15,24 +15,22 @@ import { rowOf } from "../../state/rows.ts"
 import { changed, put } from "../../state/servers.ts"
 import { configs, expiry, labels, save, version } from "../server/fields.ts"
 
-/** The fields of a new server; the others are its blueprint, and whether it starts. */
-const fieldsWith = (nodes: ReadonlyArray<NodeDetail>): ReadonlyArray<Field> => [
+/** The fields that most new servers need; the others are its blueprint, and whether it starts. */
+const firstFields: ReadonlyArray<Field> = [
   field("text", "name", "Name", "Optional; need not be unique."),
-  field("choice", "node_id", "Node", "The load balancer chooses unless you do.", {
-    choices: [["", "Chosen by the load balancer"], ...nodes.map(({ id, name }) => [id, name] as const)]
-  }),
   field(
     "number",
     "overrides.limits.memory_limit",
     "Memory, MiB",
     "Leave it empty for the value of the blueprint."
   ),
-  field(
-    "number",
-    "overrides.limits.disk_space",
-    "Disk, MB",
-    "Leave it empty for the value of the blueprint."
-  ),
+  field("number", "overrides.limits.disk_space", "Disk, MB", "Leave it empty for the value of the blueprint.")
+]
+
+const furtherFields = (nodes: ReadonlyArray<NodeDetail>): ReadonlyArray<Field> => [
+  field("choice", "node_id", "Node", "The load balancer chooses unless you do.", {
+    choices: [["", "Chosen by the load balancer"], ...nodes.map(({ id, name }) => [id, name] as const)]
+  }),
   version,
   save("Keep it when it stops"),
   expiry("Empty: never."),
@@ -70,12 +68,12 @@ const blueprintCard = (blueprint: Blueprint, isChosen: boolean, choose: () => vo
 
 const CreationForm = (props: {
   readonly blueprints: ReadonlyArray<Blueprint>
-  readonly fields: ReadonlyArray<Field>
+  readonly further: ReadonlyArray<Field>
   readonly form: ReturnType<typeof useForm>
   readonly body: Readonly<Record<string, unknown>>
   readonly plan: Reply<CreationPlan> | undefined
 }): View => {
-  const { blueprints, body, fields, plan } = props
+  const { blueprints, body, further, plan } = props
   const { inputs, set, texts } = props.form
   const { blueprint_id = "", name = "", start = "true" } = texts
   const [problem, setProblem] = useState("")
@@ -98,7 +96,7 @@ const CreationForm = (props: {
   }
   const cannot =
     whyNot("create") ??
-    problemIn(fields, texts) ??
+    problemIn([...firstFields, ...further], texts) ??
     (blueprint_id === "" ? "Choose a blueprint first." : planProblem(plan))
   return (
     <form
@@ -116,7 +114,11 @@ const CreationForm = (props: {
           )
         )}
       </fieldset>
-      {inputs(fields)}
+      {inputs(firstFields)}
+      <details>
+        <summary>More settings</summary>
+        {inputs(further)}
+      </details>
       {checkField("Start it once it is installed", start === "true", () =>
         set("start", String(start !== "true"))
       )}
@@ -223,9 +225,9 @@ const Plan = (props: {
 export const CreatePage = (): View => {
   const blueprints = useBlueprints()
   const form = useForm(() => ({ labels: pairsText(caller.value?.labels) }))
-  const fields = fieldsWith(nodes.value)
+  const further = furtherFields(nodes.value)
   const { blueprint_id = "", start = "true" } = form.texts
-  const body = { blueprint_id, start: start === "true", ...bodyOf(fields, form.texts) }
+  const body = { blueprint_id, start: start === "true", ...bodyOf([...firstFields, ...further], form.texts) }
   const lacks = whyNot("create")
   const [isUnfit, setUnfit] = useState(false)
   const plan = useReply<CreationPlan>(
@@ -253,7 +255,7 @@ export const CreatePage = (): View => {
           )
         ) : (
           <div class="create-columns">
-            <CreationForm blueprints={all} fields={fields} form={form} body={body} plan={plan} />
+            <CreationForm blueprints={all} further={further} form={form} body={body} plan={plan} />
             <Plan isChosen={blueprint_id !== ""} plan={plan} />
           </div>
         )

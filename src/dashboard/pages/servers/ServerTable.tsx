@@ -28,7 +28,7 @@ const Header = (): View => {
   const { descending, sort } = filter.value
   const all = listed.value.length > 0 && selection.value.size >= listed.value.length
   return (
-    <div class="across row-head" role="row" aria-rowindex={1}>
+    <div class="row row-head" role="row" aria-rowindex={1}>
       <div class="cell cell-check" role="columnheader">
         <button
           type="button"
