@@ -150,6 +150,9 @@ describe.runIf(chromium !== undefined)(`dashboard: schedules${chromiumNote}`, ()
           const isWithin = "document.documentElement.scrollWidth === document.documentElement.clientWidth"
           assert.isTrue(yield* step(() => page.evaluate<boolean>(isWithin)))
           assert.deepStrictEqual(yield* violationsOf(page), [])
+          yield* expectStatus(api, 200, "DELETE", `/api/servers/${id}`)
+          yield* step(() => card.getByText("is deleted: its times are skipped").waitFor())
+          assert.isTrue(yield* step(() => page.evaluate<boolean>(isWithin)))
           yield* assertClean(opened)
         }).pipe(Effect.scoped),
       slow

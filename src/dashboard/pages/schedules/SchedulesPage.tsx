@@ -11,7 +11,7 @@ import { serverLink } from "../../parts/eventList.tsx"
 import { Menu, type MenuItem } from "../../parts/Menu.tsx"
 import { action, drawReply, empty, fact, label, pageHead, status } from "../../parts/parts.tsx"
 import { tell } from "../../state/notices.ts"
-import { nameOf } from "../../state/servers.ts"
+import { isCut, isLoaded, membership, nameOf, rows } from "../../state/servers.ts"
 import { selectedBy } from "../rollouts/RolloutCard.tsx"
 import { bothTimes, showSchedule } from "./scheduleDialog.tsx"
 
@@ -146,6 +146,18 @@ const Actions = (schedule: Schedule, onChanged: () => void): View => {
   )
 }
 
+/** The server of a schedule, by its name once it is known; one that is deleted is marked. */
+const ServerOf = ({ id }: { readonly id: string }): View => {
+  membership.value
+  const isGone = isLoaded.value && !isCut.value && !rows.has(id)
+  return (
+    <span class="across">
+      {serverLink(id, nameOf(id))}
+      {isGone && <span class="muted">is deleted: its times are skipped</span>}
+    </span>
+  )
+}
+
 const ScheduleCard = (props: {
   readonly schedule: Schedule
   readonly tick: number
@@ -170,10 +182,7 @@ const ScheduleCard = (props: {
       <dl class="facts">
         {fact("Next run", next_at === undefined ? "paused" : bothTimes(next_at, timezone))}
         {fact("Times", <code>{`${cron} ${timezone}`}</code>)}
-        {fact(
-          "Servers",
-          server_id === undefined ? selectedBy(selector ?? {}) : serverLink(server_id, nameOf(server_id))
-        )}
+        {fact("Servers", server_id === undefined ? selectedBy(selector ?? {}) : <ServerOf id={server_id} />)}
         {source === "blueprint" && fact("Source", `blueprint ${selector?.blueprint_id}`)}
         {fact("Steps", <div class="labels">{steps.map((step) => label(stepText(step)))}</div>)}
         {last_run !== undefined &&
