@@ -52,7 +52,7 @@ const Crumbs = (props: { readonly path: string; readonly open: (path: string) =>
       {["/", ...names].map((name, index) =>
         action({
           text: legible(name),
-          class: "ghost",
+          class: "link",
           onClick: () => props.open(`/${names.slice(0, index).join("/")}`)
         })
       )}
@@ -80,7 +80,7 @@ const Folder = (props: Shown & { readonly path: string; readonly open: (path: st
             {chosen !== undefined && <Check {...chosen} path={child} />}
             {icon(fileIcons[type])}
             {type === "folder" ? (
-              action({ text: legible(name), class: "ghost", onClick: () => open(child) })
+              action({ text: legible(name), class: "link", onClick: () => open(child) })
             ) : (
               <bdi>{legible(name)}</bdi>
             )}

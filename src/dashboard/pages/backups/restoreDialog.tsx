@@ -129,7 +129,7 @@ const Plan = ({ plan }: { readonly plan: RestorePlan }): View => {
         <p>{`Settings that change: ${plan.definition.map(({ path }) => path).join(", ") || "none"}`}</p>
       )}
       <p class={needed_bytes > free_bytes ? "problem" : "muted"}>
-        {`It needs ${bytes(needed_bytes)} of the ${bytes(free_bytes)} that are free. ${count(plan.unchanged.count)} files and folders stay as they are.`}
+        {`It needs ${bytes(needed_bytes)} of the ${bytes(free_bytes)} that are free.${plan.unchanged.count === 0 ? "" : ` ${count(plan.unchanged.count)} files and folders stay as they are.`}`}
       </p>
     </>
   )
@@ -179,7 +179,9 @@ const RestoreDialog = (props: {
       onDone={(begun) => void followed(begun, `It has ${restored} of the backup ${title}.${undo}`, onChanged)}
     >
       <p>
-        {`The server gets ${restored} as they were `}
+        {`The server gets ${restored} `}
+        {backup.name !== undefined && ["of the backup ", <strong key="name">{backup.name}</strong>, ", "]}
+        {"as they were "}
         <strong>{ago(backup.created_at, Date.now())}</strong>
         {`, ${dateTime(backup.created_at)}. What players and plugins have written ${isPart ? "there " : ""}since is replaced. ${isPart ? "All other files" : isDefined ? "Ports and name" : "Settings, ports and name"} stay.`}
       </p>

@@ -9,7 +9,7 @@ import { bytes } from "../../dom/format.ts"
 import { closeDialog, confirm, Dialog, openDialog } from "../../parts/Dialog.tsx"
 import { action, empty, waiting } from "../../parts/parts.tsx"
 import { done, failed } from "../../state/notices.ts"
-import { guardPage } from "../../state/router.ts"
+import { addressOf, follow, guardPage } from "../../state/router.ts"
 import { theme } from "../../state/theme.ts"
 import { useLate } from "../../state/useLate.ts"
 import type { TextEditor } from "./editor.ts"
@@ -126,11 +126,15 @@ const askConflict = (props: {
   )
 }
 
-const ManagedNote = ({ keys }: { readonly keys: ReadonlyArray<string> }): View => (
+const ManagedNote = (props: { readonly id: string; readonly keys: ReadonlyArray<string> }): View => (
   <p class="note">
     {WRITTEN_AGAIN}
-    {keys.flatMap((key, index) => [index > 0 && ", ", <code key={key}>{key}</code>])}
-    {". To change one for good, use the config patches of the tab Changes."}
+    {props.keys.flatMap((key, index) => [index > 0 && ", ", <code key={key}>{key}</code>])}
+    {". To change one for good, use the config patches of the tab "}
+    <a href={addressOf.server(props.id, "changes")} onClick={follow}>
+      Changes
+    </a>
+    .
   </p>
 )
 
@@ -306,7 +310,9 @@ export const FileEditor = (props: {
   return (
     <section class="stack" aria-label={`File ${legible(path)}`}>
       {entry !== undefined && marks({ ...entry, managed: [] })}
-      {entry?.managed !== undefined && entry.managed.length > 0 && <ManagedNote keys={entry.managed} />}
+      {entry?.managed !== undefined && entry.managed.length > 0 && (
+        <ManagedNote id={id} keys={entry.managed} />
+      )}
       {typeof content === "string" ? (
         empty(
           "file",

@@ -23,14 +23,17 @@ const tag = (text: string, title: string): View => (
   </span>
 )
 
-/** The marks of a file: where it is, whether it is read only, and the keys that the next start writes. */
-export const marks = ({ layer, managed = [], writable }: FileEntry): View => (
-  <span class="file-marks">
-    {layer !== "server" && tag(layer, layers[layer])}
-    {!writable && tag("read only", "The blueprint or the place of the file allows no change.")}
-    {managed.length > 0 && tag(`managed: ${managed.join(", ")}`, "The next start writes these keys.")}
-  </span>
-)
+/** The marks of a file, if any: where it is, whether it is read only, and the keys that the next start writes. */
+export const marks = ({ layer, managed = [], writable }: FileEntry): View | null => {
+  const shown = [
+    ...(layer === "server" ? [] : [tag(layer, layers[layer])]),
+    ...(writable ? [] : [tag("read only", "The blueprint or the place of the file allows no change.")]),
+    ...(managed.length === 0
+      ? []
+      : [tag(`managed: ${managed.join(", ")}`, "The next start writes these keys.")])
+  ]
+  return shown.length === 0 ? null : <span class="file-marks">{shown}</span>
+}
 
 const isLinked = ({ type }: FileEntry): boolean => type === "file" || type === "folder"
 

@@ -29,6 +29,8 @@ interface Plot {
 }
 
 const HEIGHT = 108
+/** Half of the width of a time below a plot, in pixels. */
+const HALF_TIME = 24
 /** Seconds that a plot spans at least: the first figures are at its right. */
 const SHORTEST = 60
 const FONT = "10.5px ui-sans-serif, system-ui, sans-serif"
@@ -61,7 +63,13 @@ const optionsOf = (width: number, { axisText, colours, steps }: Look): UPlot.Opt
         ...axis,
         size: 22,
         space: 80,
-        values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleTimeString([], { hour12: false }))
+        // A time at the left edge would stand over the values.
+        values: (plot, times) =>
+          times.map((at) =>
+            plot.valToPos(at, "x") < HALF_TIME
+              ? ""
+              : new Date(at * 1000).toLocaleTimeString([], { hour12: false })
+          )
       },
       {
         ...axis,
