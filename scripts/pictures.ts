@@ -132,7 +132,7 @@ Effect.gen(function* () {
     (launched) => step(() => launched.close())
   )
   const env = { MUSTER_URL: api.url, MUSTER_API_KEY: key }
-  const commandLines = ["nodes list", "servers list", `servers logs ${first}`]
+  const commandLines = ["nodes list", "servers list", `servers logs ${names[0]}`]
   const parts: Array<string> = []
   for (const line of commandLines) parts.push(`$ muster ${line}\n${yield* printed(line.split(" "), env)}`)
   const shell = yield* step(() => browser.newPage({ viewport: { width: 960, height: 520 } }))
@@ -148,16 +148,16 @@ Effect.gen(function* () {
     if (scheme === "light") yield* take(page, "dashboard.png")
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}`))
     yield* step(() => page.locator(".xterm-rows").getByText("players online").waitFor())
-    // Enough figures for a line.
     yield* step(() => page.locator(".plot .muted").nth(1).getByText("MiB of").waitFor())
-    yield* Effect.sleep("15 seconds")
+    // Figures for the whole width of a plot; they stay on the other tabs.
+    yield* Effect.sleep("65 seconds")
     if (scheme === "dark") yield* take(page, "console.png")
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#files/plugins/shop/config.yml`))
     yield* step(() => page.getByLabel("Contents of config.yml").getByText("currency").waitFor())
     if (scheme === "light") yield* take(page, "files.png")
-    if (scheme === "light") yield* takeUploads(page, `${api.url}/dashboard/servers/${first}#files/plugins/`)
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#backups`))
     yield* step(() => page.getByText("nightly").waitFor())
     if (scheme === "light") yield* take(page, "backups.png")
+    if (scheme === "light") yield* takeUploads(page, `${api.url}/dashboard/servers/${first}#files/plugins/`)
   }
 }).pipe(Effect.scoped, NodeRuntime.runMain)
