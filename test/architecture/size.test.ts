@@ -17,7 +17,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/files": 1136,
   "src/controlPlane/http": 3458,
   "src/controlPlane/keys": 860,
-  "src/controlPlane/nodes": 4259,
+  "src/controlPlane/nodes": 4261,
   "src/controlPlane/operations": 703,
   "src/controlPlane/pages": 814,
   "src/controlPlane/schedules": 1439,

@@ -66,6 +66,8 @@ export const openSocket = Effect.fnUntraced(function* (
           maxPayload: largest,
           perMessageDeflate: false,
           followRedirects: false,
+          // Masks protect proxies from scripts of browsers (RFC 6455, 10.3). Without, an SFTP upload takes a third less CPU.
+          generateMask: (mask) => void mask.fill(0),
           ...(networks === undefined ? {} : { lookup: networks.lookup }),
           ...tls
         }),
