@@ -67,7 +67,7 @@ interface Outcome {
 
 const shown = ({ figures, left }: Outcome) => ({
   ...(figures === undefined ? {} : { figures }),
-  ...(left === undefined ? {} : { reason: cleanText(left) })
+  ...(left === undefined || left === "" ? {} : { reason: cleanText(left) })
 })
 
 interface OnTask {
@@ -227,8 +227,8 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
       if (task.kind !== "restore" || !task.arrives) return yield* begin(id, request)
       const { folder } = yield* instances.get(id)
       yield* explained(files.unstage(folder))
-      const isDone = yield* explained(files.isPlaced(folder, operation_id))
-      return { ...running(0), state: isDone ? "done" : "waiting" }
+      const left = yield* explained(files.placedNote(folder, operation_id))
+      return { ...running(0), state: left === undefined ? "waiting" : "done", ...shown({ left }) }
     }),
     receive: <E>(id: ServerId, request: BackupTaskRequest, bytes: Stream.Stream<Uint8Array, E>) =>
       taking(bytes, (given) =>

@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto"
 import { Effect, Stream } from "effect"
 import type { ArchiveFigures, BackupTask, RestoredPart } from "../../contract/domain/Backup.ts"
+import { cleanText } from "../../contract/domain/NodeText.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyBusy } from "../access/makeAccess.ts"
 import { type AccessError, conflict, toTaskError, unprocessable } from "../access/refused.ts"
@@ -138,9 +139,12 @@ const makeWholly = (files: InstanceFiles["Service"]) =>
       yield* Effect.mapError(files.stage(instance.folder, spec, user, contents), (error) => refused ?? error)
     })
     yield* instance.accesses.run(() => whyBusy(instance), stage)
-    yield* instance.placeFiles(operation_id)
-    if (count === 0) return undefined
-    const left = `left out, because volumes or mounts of the server hide them: ${count} files of the backup, such as ${hidden.join(", ")}`
+    if (count === 0) return yield* Effect.as(instance.placeFiles(operation_id), undefined)
+    const left = cleanText(
+      `left out, because volumes or mounts of the server hide them: ${count} files of the backup, such as ${hidden.join(", ")}`
+    )
+    // A daemon that is started again says so, too.
+    yield* instance.placeFiles(`${operation_id} ${left}`)
     yield* Effect.annotateLogs(Effect.logWarning(left), { server_id: instance.file.get().spec.id })
     return left
   })
@@ -166,7 +170,8 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
     )
     yield* files.unstage(instance.folder)
     // The daemon was killed after the files had been put in place.
-    if (yield* files.isPlaced(instance.folder, operation_id)) return undefined
+    const placed = yield* files.placedNote(instance.folder, operation_id)
+    if (placed !== undefined) return placed
     yield* refuseUp(instance)
     const restored: Effect.Effect<string | undefined, AccessError | ArchiveRefused> =
       part === undefined

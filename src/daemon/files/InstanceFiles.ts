@@ -26,7 +26,7 @@ import { makeRestoration } from "./restoreFiles.ts"
 import { instanceFolder } from "./sharedFiles.ts"
 import type { FileSources } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
-import { isPlaced, notePlaced, recoverFiles } from "./swapFiles.ts"
+import { notePlaced, placedNote, recoverFiles } from "./swapFiles.ts"
 import { generationsDir, plainBase, readTreeRecord, TREE } from "./treeRecord.ts"
 
 export interface InstanceFilesOptions {
@@ -196,7 +196,7 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
      * @error IoError there are none
      */
     place: method(({ place }) => place),
-    isPlaced,
+    placedNote,
     /** Records a task that has put single files in place. */
     notePlaced,
     /** Mounts the files and sets their owner (see `make`), `kept` before. Returns the shared folders among them. */

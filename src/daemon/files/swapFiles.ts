@@ -142,9 +142,11 @@ export const endReady = Effect.fnUntraced(function* (folder: string) {
 
 export const notePlaced = noteIn(PLACED)
 
-/** Whether the files of a task are in place. */
-export const isPlaced = (folder: string, task: string) =>
-  Effect.map(placedIn(folder), (tasks) => tasks.includes(task))
+/** Returns what was recorded after the id of a task, if its files are in place. */
+export const placedNote = (folder: string, task: string) =>
+  Effect.map(placedIn(folder), (tasks) =>
+    tasks.find((text) => text.split(" ")[0] === task)?.slice(task.length + 1)
+  )
 
 export const discardFiles = Effect.fnUntraced(function* (folder: string) {
   yield* unmountBelow(folder)

@@ -18,6 +18,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Stream } from "effect"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
+import { harness } from "../support.ts"
 import { compared, downloaded, folderOf, here, made, newId, restoreOf, storedOf, worked } from "./scene.ts"
 
 /** What differs between two folders, but for the volumes of the server. */
@@ -105,7 +106,8 @@ for (const [name, place] of Object.entries(places)) {
           "/shared/deep",
           "/shared/deep/b.txt"
         ])
-        const end = yield* worked(to, restoreOf(backup.backup_id, backup.figures))
+        const operation = newId()
+        const end = yield* worked(to, restoreOf(backup.backup_id, backup.figures), operation)
         assert.strictEqual(end.state, "done", end.reason)
         assert.match(end.reason ?? "", /^left out, .*: 3 files of the backup, such as /)
         for (const path of ["/readonly", "/shared/a.txt", "/shared/deep/b.txt"])
@@ -115,6 +117,13 @@ for (const [name, place] of Object.entries(places)) {
         assert.deepInclude(own, { state: "done" })
         assert.notProperty(own, "reason")
         assert.notProperty(yield* compared(from, backup), "covered")
+        yield* node.close
+        const { daemon } = yield* harness({ instanceFiles: place.instanceFiles ?? "auto" }, node.dataDir)
+        for (const arrives of [false, true]) {
+          const task = restoreOf(backup.backup_id, backup.figures, arrives)
+          const { reason, state } = yield* worked({ backups: daemon.backups, id: to.id }, task, operation)
+          assert.deepStrictEqual({ reason, state }, { reason: end.reason, state: "done" })
+        }
       })
     )
 

@@ -5,9 +5,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import {
   isBuilt,
-  isPlaced,
   markReady,
   notePlaced,
+  placedNote,
   recoverFiles
 } from "../../../src/daemon/files/swapFiles.ts"
 import { temporaryFolder } from "../../support/temporaryFolder.ts"
@@ -55,11 +55,11 @@ for (const [name, change] of Object.entries(changes)) {
           for (const one of change.old) made(folder, one, "old")
           made(folder, change.aside, "new")
           assert.isTrue(yield* isBuilt(folder))
-          yield* markReady(folder, "task")
+          yield* markReady(folder, "task and its note")
           for (const step of change.steps.slice(0, killedAfter)) step(folder)
           yield* recoverFiles(folder)
           assert.strictEqual(which(folder, change.in), "new")
-          assert.isTrue(yield* isPlaced(folder, "task"))
+          assert.strictEqual(yield* placedNote(folder, "task"), "and its note")
           assert.sameMembers(readdirSync(folder), [...change.old, "files.placed"])
           yield* recoverFiles(folder)
           assert.strictEqual(which(folder, change.in), "new")
@@ -77,8 +77,8 @@ for (const [name, change] of Object.entries(changes)) {
         }
         yield* notePlaced(folder, "third")
         assert.deepStrictEqual(
-          yield* Effect.forEach(["first", "second", "third", "fourth"], (task) => isPlaced(folder, task)),
-          [true, true, true, false]
+          yield* Effect.forEach(["first", "second", "third", "fourth"], (task) => placedNote(folder, task)),
+          ["", "", "", undefined]
         )
       })
     )
@@ -90,7 +90,7 @@ for (const [name, change] of Object.entries(changes)) {
         made(folder, change.aside, "new")
         yield* recoverFiles(folder)
         for (const one of change.old) assert.strictEqual(which(folder, one), "old")
-        assert.isFalse(yield* isPlaced(folder, "task"))
+        assert.isUndefined(yield* placedNote(folder, "task"))
       })
     )
   })
