@@ -366,7 +366,7 @@ export const BackupTaskState = Schema.Struct({
   progress: OperationProgress,
   /** Whether a creation has not begun to read files: the server is to hold still first. */
   quiescing: Schema.optionalKey(Schema.Literal(true)),
-  /** Why it has failed, or what a finished restore has left out. */
+  /** Why it has failed, what a finished restore has left out, or why none of a finished creation fits. */
   reason: Schema.optionalKey(NodeText),
   /** Of a finished creation. */
   figures: Schema.optionalKey(BackupFigures)

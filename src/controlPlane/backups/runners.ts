@@ -24,7 +24,7 @@ import { surplus } from "./retention.ts"
 
 const readTask = makeReadTask(BackupTask)
 
-/** Follows a task on its node to its end, and returns its figures. */
+/** Follows a task on its node to its end, and returns its figures and reason. */
 const follow = Effect.fnUntraced(function* (
   backups: NodeBackups,
   { id }: ServerRecord,
@@ -40,7 +40,7 @@ const follow = Effect.fnUntraced(function* (
     yield* report(progress)
     if (state === "failed")
       return yield* new OperationFailed({ reason: reason ?? "the node gives no reason" })
-    if (state === "done") return figures
+    if (state === "done") return { figures, reason: reason ?? null }
     yield* untilLook(looks)
   }
 })
@@ -95,14 +95,14 @@ export const BackupRunners = Layer.effectDiscard(
           })
         const { task } = request
         yield* note(task.kind === "create" && task.quiesce !== undefined ? "quiescing" : "copying")
-        const figures = yield* follow(backups, server, request, report, ({ quiescing }) =>
+        const { figures, reason } = yield* follow(backups, server, request, report, ({ quiescing }) =>
           note(quiescing === true ? "quiescing" : "copying")
         )
         if (figures === undefined) return yield* new OperationFailed({ reason: "the node gives no figures" })
         const { keep } = yield* blueprints.backupRule(server.blueprint_id)
         const finished_at = yield* nowText
         const finish = Effect.gen(function* () {
-          yield* repo.finish(backup.id, figures, finished_at, server)
+          yield* repo.finish(backup.id, figures, { finished_at, reason }, server)
           if (keep === undefined) return
           // The leader removes their files.
           for (const { id } of surplus(yield* repo.doneOf(server.id), keep)) yield* repo.deleting(id, server)

@@ -2,6 +2,7 @@
 import * as fs from "node:fs/promises"
 import { Deferred, Effect, Fiber, Option, type Scope } from "effect"
 import type { BackupFigures, CreateTask, PackedFigures } from "../../contract/domain/Backup.ts"
+import { megabytes } from "../../contract/domain/Limits.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyClosed } from "../access/makeAccess.ts"
@@ -28,11 +29,30 @@ export const explained = <A, E extends AccessError, R>(use: Effect.Effect<A, E, 
   Effect.mapError(use, toTaskError)
 
 /** Returns the bytes of contents for which a restore has room: the disk limit and the base, or else the disk. */
-const mostBytes = Effect.fnUntraced(function* (files: InstanceFiles["Service"], { folder, spec }: Site) {
+const mostBytes = Effect.fnUntraced(function* (
+  files: InstanceFiles["Service"],
+  { folder, spec }: Pick<Site, "folder" | "spec">
+) {
   const { base, limit } = yield* files.diskUse(folder, spec)
   if (limit > 0) return limit + (yield* base)
   const { blocks, bsize } = yield* io("read the size of the disk", () => fs.statfs(folder))
   return blocks * bsize
+})
+
+/** Bytes that a restore counts for each entry beside its contents. */
+const ENTRY = 512
+
+/** Returns why the server has no room for a backup of it, if so. */
+export const whyNoRoom = Effect.fnUntraced(function* (
+  files: InstanceFiles["Service"],
+  { file, folder }: Instance,
+  backup: BackupFigures
+) {
+  const most = yield* explained(mostBytes(files, { folder, spec: file.get().spec }))
+  const needed = backup.size_bytes + backup.files * ENTRY
+  return needed <= most
+    ? undefined
+    : `a restore of it needs ${megabytes(needed)}, and the server has room for ${megabytes(most)}: raise its disk_space`
 })
 
 /**

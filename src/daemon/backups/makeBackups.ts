@@ -18,7 +18,7 @@ import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { makeCompare } from "./compare.ts"
-import { explained, makeCreate, type OnBytes } from "./create.ts"
+import { explained, makeCreate, type OnBytes, whyNoRoom } from "./create.ts"
 import { tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
 import { cancelRestore, makeRestore } from "./restore.ts"
@@ -59,7 +59,7 @@ const begun = ({ task }: BackupTaskRequest): BackupTaskState =>
 
 const reasonOf = (error: FileError) => cleanText("detail" in error ? error.detail : "the node was lost")
 
-/** The figures of a creation, and what a restore has left out. */
+/** The figures of a creation and why no restore fits, or what a restore has left out. */
 interface Outcome {
   readonly figures?: BackupFigures
   readonly left?: string | undefined
@@ -132,12 +132,13 @@ const makeWork = Effect.fnUntraced(function* (
     arrival: Arrival | undefined
   ): Effect.Effect<Outcome, FileError> => {
     const { onBytes } = on
-    const measured = Effect.map((figures: BackupFigures) => ({ figures }))
     switch (task.kind) {
       case "create":
-        return measured(inTurn(on, create(target, instance, task, operation_id, onBytes)))
+        return Effect.flatMap(inTurn(on, create(target, instance, task, operation_id, onBytes)), (figures) =>
+          Effect.map(whyNoRoom(files, instance, figures), (left) => ({ figures, left }))
+        )
       case "verify":
-        return measured(inTurn(on, verify(target, task, onBytes)))
+        return Effect.map(inTurn(on, verify(target, task, onBytes)), (figures) => ({ figures }))
       case "restore": {
         const restored = Effect.gen(function* () {
           const from = arrival ?? (yield* stored(target, task))

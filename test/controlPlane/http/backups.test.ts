@@ -94,6 +94,17 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
         })
     )
 
+    it.effect.each(places)("%s: a backup that no restore fits says so, and is done", (place) =>
+      Effect.gen(function* () {
+        const { api, files, id: server } = yield* scene(place)
+        assert.strictEqual((yield* files.put("/world/level.dat", "x".repeat(3_000_000))).status, 201)
+        const body = { overrides: { limits: { disk_space: 2 } } }
+        yield* expectStatus(api, 200, "PATCH", `/api/servers/${server}`, { body })
+        const { backup } = yield* backedUp(api, server)
+        assert.match(`${backup.state}: ${backup.reason}`, /^done: a restore of it needs 3\.\d MB, and /)
+      })
+    )
+
     it.effect.each(places)(
       "%s: spec 12.12: a backup of what the server has written has all files in a download",
       (place) =>

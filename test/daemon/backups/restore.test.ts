@@ -160,6 +160,23 @@ for (const [name, place] of Object.entries(places)) {
       })
     )
 
+    it.live(
+      "spec 12.1: a backup says that no restore of it fits the disk limit, also once it is asked again",
+      () =>
+        Effect.gen(function* () {
+          const scene = yield* filesOf(place, { limits: { disk_space: 20 } })
+          writeFileSync(join(scene.folder, "noise.bin"), randomBytes(30_000_000))
+          const { backup_id, reason, state } = yield* made(scene)
+          assert.match(
+            `${state}: ${reason}`,
+            /^done: a restore of it needs 30\.0 MB, and .* 20\.0 MB: raise its disk_space$/
+          )
+          assert.strictEqual((yield* made(scene, backup_id)).reason, reason)
+          rmSync(join(scene.folder, "noise.bin"))
+          assert.notProperty(yield* made(scene), "reason")
+        })
+    )
+
     it.live("a damaged part, and an archive that does not fit, change nothing", () =>
       Effect.gen(function* () {
         const scene = yield* filesOf(place, { limits: { disk_space: 20 } })

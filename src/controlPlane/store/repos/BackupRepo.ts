@@ -119,10 +119,15 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
             WHERE id = ${id} AND ${unfinished(sql)} RETURNING *`,
           server
         ),
-      finish: (id: string, done: BackupFigures, finished_at: string, server: ChangedServer | undefined) =>
+      finish: (
+        id: string,
+        done: BackupFigures,
+        { finished_at, reason }: { readonly finished_at: string; readonly reason: string | null },
+        server: ChangedServer | undefined
+      ) =>
         Effect.flatMap(encodeFigures(done), (figures) =>
           changed(
-            sql`UPDATE backups SET ${sql.update({ state: "done", figures, finished_at })}
+            sql`UPDATE backups SET ${sql.update({ state: "done", figures, finished_at, reason })}
               WHERE id = ${id} AND ${unfinished(sql)} RETURNING *`,
             server
           )
