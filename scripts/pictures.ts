@@ -34,6 +34,9 @@ const files = {
   "/server.properties": "motd=Welcome to survival\nmax-players=40\n"
 }
 
+/** The time of the figures that fill a plot; they stay until the page is loaded again. */
+const WIDTH_OF_PLOT = "65 seconds"
+
 const step = <A>(run: () => Promise<A>) => Effect.promise(run)
 
 /** Runs a command of the checkout and returns what it prints. */
@@ -87,6 +90,7 @@ const takeUploads = Effect.fnUntraced(function* (page: Page, address: string) {
   yield* pauseOnceSent("world.zip")
   yield* step(() => page.reload())
   yield* step(() => page.getByRole("button", { name: /^Choose the file to continue/ }).waitFor())
+  yield* Effect.sleep(WIDTH_OF_PLOT)
   yield* send(others)
   yield* pauseOnceSent("world_nether.zip")
   yield* take(page, "uploads.png")
@@ -149,8 +153,7 @@ Effect.gen(function* () {
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}`))
     yield* step(() => page.locator(".xterm-rows").getByText("players online").waitFor())
     yield* step(() => page.locator(".plot .muted").nth(1).getByText("MiB of").waitFor())
-    // Figures for the whole width of a plot; they stay on the other tabs.
-    yield* Effect.sleep("65 seconds")
+    yield* Effect.sleep(WIDTH_OF_PLOT)
     if (scheme === "dark") yield* take(page, "console.png")
     yield* step(() => page.goto(`${api.url}/dashboard/servers/${first}#files/plugins/shop/config.yml`))
     yield* step(() => page.getByLabel("Contents of config.yml").getByText("currency").waitFor())
