@@ -8,15 +8,15 @@ import { IoError, ioSync, toIoError } from "../disk/fsio.ts"
 import { FOLDER, type Name, within } from "../disk/safePath.ts"
 import { type Walked, withFile } from "../packed/walk.ts"
 
-/** Opens folders of the layer of a server, without following links. The last one stays open until the thread ends. */
-const makeFolders = (layer: Name) => {
+/** Opens folders below another one, without following links. The last one stays open until the thread ends. */
+const makeFolders = (top: Name) => {
   let last: { readonly key: string; readonly fd: number } | undefined
   return (names: ReadonlyArray<string>): number => {
     const key = names.join("/")
     if (last?.key === key) return last.fd
     if (last !== undefined) closeSync(last.fd)
     last = undefined
-    let fd = openSync(layer, FOLDER)
+    let fd = openSync(top, FOLDER)
     for (const name of names) {
       const outer = fd
       try {
@@ -38,26 +38,24 @@ const refused = (path: string) => (cause: unknown) =>
 
 /**
  * Returns a function that copies a file into a folder and returns the path of the copy. It fails where the file system cannot
- * share blocks. @param layer of an overlay, whose own files cannot share blocks with others
+ * share blocks. @param top the folder of the files: of an overlay its layer, because its own files cannot share blocks
  */
-export const makeHold = (folder: string, layer: Name | undefined) => {
-  const open = layer === undefined ? undefined : makeFolders(layer)
+export const makeHold = (folder: string, top: Name) => {
+  const open = makeFolders(top)
   let copies = 0
-  return ({ name, path, real }: Pick<Walked, "name" | "path" | "real">): Effect.Effect<string, IoError> => {
+  return ({ name, path }: Pick<Walked, "name" | "path">): Effect.Effect<string, IoError> => {
     const copy = `${folder}/${copies++}`
-    const source = ioSync(path, () => {
-      if (open === undefined) return real
-      const names = name.toString("latin1").split("/")
-      const fd = open(names.slice(0, -1))
-      return within({ fd }, Buffer.from(names.at(-1) ?? "", "latin1"))
-    })
     const share = (fd: number) => {
       copyFileSync(`/proc/self/fd/${fd}`, copy, constants.COPYFILE_FICLONE_FORCE)
       // A copy has the permissions of the file, also the set-id bits.
       chmodSync(copy, OWN_FILE)
     }
-    const shared = (from: Name) =>
-      withFile({ path, real: from }, (fd) => Result.try({ try: () => share(fd), catch: refused(path) }))
+    const source = ioSync(path, () => {
+      const names = name.toString("latin1").split("/")
+      return within({ fd: open(names.slice(0, -1)) }, Buffer.from(names.at(-1) ?? "", "latin1"))
+    })
+    const shared = (real: Name) =>
+      withFile({ path, real }, (fd) => Result.try({ try: () => share(fd), catch: refused(path) }))
     return Effect.as(Effect.flatMap(Effect.flatMap(source, shared), Effect.fromResult), copy)
   }
 }

@@ -15,7 +15,7 @@ import { type ArchiveEntry, identityOf, TAR_END, tarHeader, tarPadding } from ".
 import { IoError, ioSync } from "../disk/fsio.ts"
 import { type Name, PERMISSIONS } from "../disk/safePath.ts"
 import { sentFailure } from "../packed/threads.ts"
-import { type WalkError, type Walked, walkServer, withFile } from "../packed/walk.ts"
+import { hasChanged, type WalkError, type Walked, walkServer, withFile } from "../packed/walk.ts"
 import { CHUNK, Chunks, FRAME } from "./chunks.ts"
 import { makeHold } from "./hold.ts"
 import type { Counts, Held, PackJob, PackMessage } from "./pack.ts"
@@ -201,37 +201,62 @@ const remove = (path: string) => index.write(Buffer.from(`${JSON.stringify({ pat
 /** Entries that are in memory until they are packed. */
 const MOST_HELD = 60_000
 
-/**
- * Copies the files of the server, and then packs the copies. Returns false, and leaves no copy, where the file system cannot
- * share blocks, or has no room for the blocks that the server writes anew.
- */
-const packHeld = Effect.fnUntraced(function* ({ folder, room }: Held) {
-  const hold = makeHold(folder, walk.below?.upper)
+/** An entry with its path as bytes, or a path that is removed. */
+type Entry = { readonly found: Found; readonly name: Buffer } | string
+
+/** Finds what is to be copied. No copy is made of a server that has too much: copies of small files take longer than reads. */
+const findHeld = Effect.fnUntraced(function* (room: number) {
+  const entries: Array<Entry> = []
   let shared = 0
-  const steps: Array<Effect.Effect<void, WalkError>> = []
-  const holdEntry = Effect.fnUntraced(function* (walked: Walked) {
-    if (steps.length >= MOST_HELD)
-      return yield* new IoError({ code: "E2BIG", message: `the server has more than ${MOST_HELD} entries` })
+  const find = Effect.fnUntraced(function* (walked: Walked) {
     const found = yield* foundOf(walked)
     if (found === undefined) return
-    if (found.kind !== "file") return void steps.push(Effect.suspend(() => pack(found)))
-    shared += walked.stats.blocks * 512
-    if (shared > room)
-      return yield* new IoError({ code: "ENOSPC", message: "the server may write each block anew" })
-    const real = yield* hold(walked)
-    const packed = Effect.suspend(() => pack({ ...found, real }))
-    const freed = Effect.sync(() => rmSync(real, { force: true }))
-    steps.push(Effect.ensuring(packed, freed))
+    if (found.kind === "file") shared += walked.stats.blocks * 512
+    if (entries.push({ found, name: walked.name }) > MOST_HELD || shared > room)
+      return yield* new IoError({ code: "E2BIG", message: "the server is too large to be held" })
   })
-  const holdRemoved = (path: string) => void steps.push(Effect.sync(() => remove(path)))
-  const holding = walkServer(walk, { add: holdEntry, keep, onChanged, remove: holdRemoved })
-  if (Exit.isFailure(yield* Effect.exit(holding))) {
+  yield* walkServer(walk, { add: find, keep, onChanged, remove: (path) => void entries.push(path) })
+  return entries
+})
+
+/** Copies the files of the server. Their blocks are shared until the server writes them anew. */
+const holdFiles = Effect.fnUntraced(function* ({ folder, room }: Held) {
+  const entries = yield* findHeld(room)
+  const hold = makeHold(folder, walk.below?.upper ?? `/proc/self/fd/${walk.fd}/.`)
+  for (const [at, entry] of entries.entries()) {
+    if (typeof entry === "string" || entry.found.kind !== "file") continue
+    if (chunks.isEnded) end()
+    const { found, name } = entry
+    const held = Effect.map(
+      hold({ name, path: found.path }),
+      (real): Entry => ({ name, found: { ...found, real } })
+    )
+    entries[at] = yield* Effect.catchIf(held, hasChanged, () => {
+      onChanged()
+      return Effect.succeed(found.path)
+    })
+  }
+  return entries
+})
+
+/** Packs copies of the files. Returns false, and leaves no copy, where they cannot be made. */
+const packHeld = Effect.fnUntraced(function* (held: Held) {
+  const holding = yield* Effect.exit(holdFiles(held))
+  if (Exit.isFailure(holding)) {
     Object.assign(counts, { files: 0, changed_files: 0, size_bytes: 0 })
-    rmSync(folder, { recursive: true, force: true })
+    rmSync(held.folder, { recursive: true, force: true })
     return false
   }
   send({ to: "held" })
-  for (const step of steps) yield* step
+  for (const entry of holding.value) {
+    if (typeof entry === "string") {
+      if (walk.below !== undefined) remove(entry)
+      continue
+    }
+    const { found } = entry
+    yield* pack(found)
+    if (found.kind === "file") rmSync(found.real, { force: true })
+  }
   return true
 })
 

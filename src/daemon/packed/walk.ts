@@ -76,7 +76,7 @@ export const tooDeep = (path: string) =>
 const gone = (path: string) => new IoError({ code: "ENOENT", message: path })
 
 /** Whether an entry was replaced or removed while it was looked at. */
-const hasChanged = ({ code }: IoError): boolean =>
+export const hasChanged = ({ code }: IoError): boolean =>
   code === "ENOENT" || code === "EINVAL" || code === "ELOOP" || code === "ENOTDIR" || code === "ENXIO"
 
 const opened = <A, E>(
