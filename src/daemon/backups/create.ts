@@ -42,18 +42,17 @@ const mostBytes = Effect.fnUntraced(function* (
 /** Bytes that a restore counts for each entry beside its contents. */
 const ENTRY = 512
 
-/** Returns why the server has no room for a backup of it, if so. */
-export const whyNoRoom = Effect.fnUntraced(function* (
-  files: InstanceFiles["Service"],
-  { file, folder }: Instance,
-  backup: BackupFigures
-) {
-  const most = yield* explained(mostBytes(files, { folder, spec: file.get().spec }))
-  const needed = backup.size_bytes + backup.files * ENTRY
-  return needed <= most
-    ? undefined
-    : `a restore of it needs ${megabytes(needed)}, and the server has room for ${megabytes(most)}: raise its disk_space`
-})
+/** Returns why the server has no room for a backup of it, if so. One that was deleted meanwhile says nothing. */
+export const whyNoRoom = Effect.fnUntraced(
+  function* (files: InstanceFiles["Service"], { file, folder }: Instance, backup: BackupFigures) {
+    const most = yield* mostBytes(files, { folder, spec: file.get().spec })
+    const needed = backup.size_bytes + backup.files * ENTRY
+    return needed <= most
+      ? undefined
+      : `a restore of it needs ${megabytes(needed)}, and the server has room for ${megabytes(most)}: raise its disk_space`
+  },
+  Effect.orElseSucceed(() => undefined)
+)
 
 /**
  * Makes an empty folder until the scope closes, if the disk lets it. A block that a server writes anew while a copy shares it

@@ -87,7 +87,9 @@ describe.runIf(withXfs)(
           yield* eventually(again.work, ({ progress }) => progress.done > 0)
           yield* node.daemon.remove(id)
           yield* until("the folder of the server is gone", () => !existsSync(folder))
-          yield* until("nothing is held", () => !existsSync(held))
+          const { reason, state } = yield* eventually(again.work, (it) => it.state !== "running")
+          assert.strictEqual(state, "done", reason)
+          assert.isFalse(existsSync(held))
         })
       )
     }
