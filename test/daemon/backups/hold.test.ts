@@ -147,7 +147,8 @@ describe.runIf(withXfs)("spec 12.3: a server that may fill the disk with blocks 
   )
 )
 
-describe.runIf(withBtrfs)("spec 12.3: a file that btrfs has without checksums", () =>
+const btrfs = withBtrfs ? "" : " (skipped: needs root, btrfs-progs, a loop device and a kernel with btrfs)"
+describe.runIf(withBtrfs)(`spec 12.3: a file that btrfs has without checksums${btrfs}`, () =>
   it.live("is in the backup, and the server is held still until its files are packed", () =>
     Effect.gen(function* () {
       const scene = yield* running("plain folder", btrfsDisk)
