@@ -11,6 +11,20 @@ const faults = "test/**/*.faults.test.ts"
  */
 const browser = "test/{dashboard/*,e2e/tutorials,security/pages,client/package}.faults.test.ts"
 
+/** Tests of `npm run test:faults` that break nothing, and take half the time of all others: each has many rounds or servers. */
+const long = [
+  "test/cli/backups.test.ts",
+  "test/controlPlane/http/{backupFiles,backupRules,backupTargets,backups,blueprintSchedules,drills}.test.ts",
+  "test/controlPlane/http/{manyChanges,restore,restoreProperty}.test.ts",
+  "test/controlPlane/http/{serverLists,undelete,writtenBackups}.test.ts",
+  "test/daemon/{Adoption,DesiredState,terminal}.test.ts",
+  "test/daemon/access/{NodeFiles,archives,tasks,unpack,uploads}.test.ts",
+  "test/daemon/backups/*.test.ts",
+  "test/daemon/{files/InstanceFiles,install/Installer,runtime/ProcessUsers,runtime/consoleRelay}.test.ts",
+  "test/e2e/{lifecycle/redefine,node}.test.ts",
+  "test/security/{failedLogins,localCommands,processIsolation,processIsolationSettings,sftpPackets,streams}.test.ts"
+]
+
 /** Tests by the clock, for a machine that does nothing else: `npx vitest run --project quiet`. */
 const quiet = "test/**/*.quiet.test.ts"
 
@@ -43,16 +57,25 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 180_000,
     pool: "forks",
-    // One more than the cores of a small machine: tests wait for processes.
-    maxWorkers: 3,
+    // Twice the cores of a small machine: tests wait for processes.
+    maxWorkers: 4,
     reporters: results === undefined ? ["default"] : ["default", ["json", { outputFile: results }]],
     projects: [
       {
         extends: true,
         // Files of a worker share the modules: loading them anew takes a fifth of the time.
-        test: { name: "tests", include: ["test/**/*.test.ts"], exclude: [faults, quiet], isolate: false }
+        test: {
+          name: "tests",
+          include: ["test/**/*.test.ts"],
+          exclude: [faults, quiet, ...long],
+          isolate: false
+        }
       },
       { extends: true, test: { name: "faults", include: [faults], exclude: [browser], ...waiting } },
+      {
+        extends: true,
+        test: { name: "long", include: long, exclude: [faults], isolate: false, ...waiting }
+      },
       { extends: true, test: { name: "browser", include: [browser], sequence: { groupOrder: 2 } } },
       { extends: true, test: { name: "quiet", include: [quiet] } },
       {

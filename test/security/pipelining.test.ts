@@ -119,8 +119,8 @@ describe("pipelining: requests in progress are bounded per connection", () => {
       const socket = yield* connected(server)
       socket.end(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
       assert.match(yield* received(socket), /same/)
-      // The last piece, and one that Node.js has divided.
-      assert.isAtMost(kept, 128 * 1024)
+      // The last piece, and those that Node.js has divided, or that came while it paused the connection.
+      assert.isAtMost(kept, body.length / 2)
     }).pipe(Effect.scoped)
   )
 
