@@ -13,15 +13,15 @@ const browser = "test/{dashboard/*,e2e/tutorials,security/pages,client/package}.
 
 /** Tests of `npm run test:faults` that break nothing, and take half the time of all others: each has many rounds or servers. */
 const long = [
-  "test/cli/backups.test.ts",
+  "test/cli/{backups,commands}.test.ts",
   "test/controlPlane/http/{backupFiles,backupRules,backupTargets,backups,blueprintSchedules,drills}.test.ts",
   "test/controlPlane/http/{manyChanges,restore,restoreProperty}.test.ts",
-  "test/controlPlane/http/{serverLists,undelete,writtenBackups}.test.ts",
+  "test/controlPlane/{http/{serverLists,undelete,uploadRequests,writtenBackups},nodes/remote/RemoteDaemon}.test.ts",
   "test/daemon/{Adoption,DesiredState,terminal}.test.ts",
   "test/daemon/access/{NodeFiles,archives,tasks,unpack,uploads}.test.ts",
   "test/daemon/backups/*.test.ts",
   "test/daemon/{files/InstanceFiles,install/Installer,runtime/ProcessUsers,runtime/consoleRelay}.test.ts",
-  "test/e2e/{lifecycle/redefine,node}.test.ts",
+  "test/e2e/{breaks/diskFull,lifecycle/redefine,node}.test.ts",
   "test/security/{failedLogins,localCommands,processIsolation,processIsolationSettings,sftpPackets,streams}.test.ts"
 ]
 

@@ -104,7 +104,8 @@ const makeClient = Effect.fnUntraced(function* (api: Service, id: string) {
 
   const check = (answer: Answer, path: string, method: string) => {
     const documented = Object.keys(document.paths[path]?.[method]?.responses ?? {}).map(Number)
-    assert.include(documented, answer.status, answer.text)
+    // Any route refuses headers of more than 16 KiB, which two long ones have together.
+    assert.include([...documented, 431], answer.status, answer.text)
     if (isError(answer.status)) assertError(answer, answer.status)
   }
 
