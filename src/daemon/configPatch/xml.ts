@@ -266,9 +266,9 @@ class XmlPatch {
     const text = flatText(value, old)
     if (!isXmlText(text)) return refuse(`the value of ${shown(key)} has characters that XML cannot hold`)
     if (name === undefined) {
-      if (elementsOf(element).length > 0)
+      if (elementsOf(element).length > 0 && `${old}${text}`.trim() !== "")
         return refuse(`the element <${element.name}> has elements, not a text`)
-      if (old !== text) setText(element, text, this.line)
+      if (elementsOf(element).length === 0 && old !== text) setText(element, text, this.line)
       return undefined
     }
     if (!isXmlName(name)) return refuse(`${shown(key)} is no name of an attribute`)

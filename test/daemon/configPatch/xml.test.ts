@@ -134,6 +134,12 @@ describe("Config parsers: xml", () => {
     )
   })
 
+  it("an element with elements may have an empty text, and no other", () => {
+    const find = { "server.net": "", "server.net.port": 2 }
+    assert.strictEqual(patched("xml", file, find), file.replace(">1<", ">2<"))
+    assert.include(refusal("xml", file, { "server.net": "x" }), "has elements, not a text")
+  })
+
   it("CRLF and a byte order mark are kept; a file that is already right is unchanged", () => {
     assert.strictEqual(
       patched("xml", "\ufeff<a>\r\n  <b />\r\n</a>\r\n", { "a.c": 1 }),
