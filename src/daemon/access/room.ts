@@ -158,7 +158,7 @@ export class Room {
     return bytes + this.#added.bytes < limit && entries + this.#added.entries >= files - BESIDE
       ? noRoom(`disk: ${entries} of ${files} files and folders`)
       : noRoom(
-          `disk: ${megabytes(Math.max(0, limit - bytes - this.#added.bytes))} of ${megabytes(limit)} are free${needed > 0 ? `, ${megabytes(needed)} are needed` : ""}`
+          `disk: ${megabytes(Math.max(0, limit - bytes - this.#added.bytes))} of ${megabytes(limit)} are free${needed > 0 ? `, at least ${megabytes(needed)} are needed` : ""}`
         )
   }
 

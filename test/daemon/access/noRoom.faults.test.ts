@@ -116,7 +116,7 @@ const rules = () => {
             const { change, files, folder, id } = scene
             yield* refusesAll(
               scene,
-              /^507 disk: [\d.]+ [KM]B of 3\.0 MB are free(?:, [\d.]+ [KM]B are needed)?$/
+              /^507 disk: [\d.]+ [KM]B of 3\.0 MB are free(?:, at least [\d.]+ [KM]B are needed)?$/
             )
             const most = fileLimit(LIMIT * 1_000_000)
             yield* change({ kind: "delete", path: "/two" })

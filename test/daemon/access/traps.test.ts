@@ -165,7 +165,7 @@ for (const [name, place] of Object.entries(places)) {
         })
         const megabyte = new Uint8Array(1_000_000)
         const large = Stream.make(megabyte, megabyte, megabyte, megabyte)
-        const refused = /^507 disk: [\d.]+ [KM]B of 3\.0 MB are free(?:, [\d.]+ [KM]B are needed)?$/
+        const refused = /^507 disk: [\d.]+ [KM]B of 3\.0 MB are free(?:, at least [\d.]+ [KM]B are needed)?$/
         assert.match(yield* refusalOf(files.write(id, { path: "/new/large" }, large)), refused)
         assert.match(
           yield* refusalOf(files.write(id, { path: "/announced", size: 4_000_000 }, large)),
