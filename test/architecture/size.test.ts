@@ -11,7 +11,7 @@ const budgets: Record<string, number> = {
   "src/client": 1963,
   "src/contract": 9948,
   "src/controlPlane/audit": 216,
-  "src/controlPlane/backups": 1714,
+  "src/controlPlane/backups": 1731,
   "src/controlPlane/blueprints": 4826,
   "src/controlPlane/events": 1597,
   "src/controlPlane/files": 1136,

@@ -15,6 +15,7 @@ import {
   type RunnerError,
   untilLook
 } from "../operations/OperationRunners.ts"
+import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { BackupRepo } from "../store/repos/BackupRepo.ts"
 import { Store } from "../store/Store.ts"
 import { accessIn, BackupTargets } from "./BackupTargets.ts"
@@ -63,6 +64,7 @@ export const BackupRunners = Layer.effectDiscard(
   Effect.gen(function* () {
     const blueprints = yield* BlueprintStore
     const daemons = yield* DaemonClient
+    const index = yield* ServerIndex
     const repo = yield* BackupRepo
     const store = yield* Store
     const targets = yield* BackupTargets
@@ -129,10 +131,25 @@ export const BackupRunners = Layer.effectDiscard(
         yield* asked(backups.cancel(server.id, request))
       })
     }
+    /** Ends the task of a backup whose server was deleted with force: the node may still pack what it holds (spec 12.3). */
+    const ending = Effect.fnUntraced(
+      function* (operation: OperationRecord) {
+        const { server_id } = operation
+        if ((yield* index.lookUp(server_id)) !== undefined) return
+        const { backup, request } = yield* callOf(operation)
+        if (backup.state === "done") return
+        const { backups } = yield* daemons.of(backup.node_id)
+        yield* asked(backups.cancel(server_id, request))
+      },
+      Effect.catchTag("NodeUnreachable", ({ node_id }) =>
+        Effect.logWarning(`the parts of a failed backup may stay: node ${node_id} is not connected`)
+      )
+    )
     register("backup.create", {
       run: Effect.fnUntraced(function* (operation, server, report) {
         yield* create.run({ operation_id: operation.id, task: yield* readTask(operation) }, server, report)
       }),
+      ending,
       cancel: Effect.fnUntraced(function* (operation, server) {
         yield* create.cancel({ operation_id: operation.id, task: yield* readTask(operation) }, server)
       })

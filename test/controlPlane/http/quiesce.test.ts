@@ -1,9 +1,13 @@
-import { assert, describe, layer } from "@effect/vitest"
+import { globSync, truncateSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { blueprintFile, consoleServer, softwareFile } from "../../support/definitions.ts"
+import { withXfs, xfsDisk } from "../../daemon/files/scene.ts"
+import { blueprintFile, consoleServer, definitions, softwareFile } from "../../support/definitions.ts"
 import { subscribe } from "../../support/events.ts"
-import { eventually } from "../../support/eventually.ts"
+import { eventually, until } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
+import { startService } from "../../support/Service.ts"
 import { becomes, expectStatus, logsOf, running } from "../../support/servers.ts"
 import { assertError, options } from "./support/http.ts"
 import { keyed } from "./support/keyed.ts"
@@ -164,3 +168,43 @@ layer(service, options)("backups of servers that run", (it) => {
     )
   })
 })
+
+/** Bytes that the node reads in several seconds. */
+const HOLES = 256 * 1024 ** 2
+describe.runIf(withXfs)(
+  "spec 12.4: a server that is deleted with force while copies of its files are packed",
+  () =>
+    it.live(
+      "its backup fails, and leaves no part",
+      () =>
+        Effect.gen(function* () {
+          const { env } = yield* definitions(games)
+          const dataDir = join(yield* xfsDisk, "data")
+          const api = yield* startService({ dataDir, env: { ...env, MUSTER_BACKUP_RATE: "16MiB" } })
+          const server = yield* running(api, "saving")
+          const [folder = ""] = globSync(join(dataDir, "**", server, "files"))
+          const holes = join(folder, "holes.bin")
+          writeFileSync(holes, "")
+          truncateSync(holes, HOLES)
+          const path = `/api/servers/${server}/backups`
+          const { json: begun } = yield* expectStatus(api, 202, "POST", path, { body: {} })
+          yield* eventually(logsOf(api, server), (lines) =>
+            lines.some((line) => line.includes("got save-on"))
+          )
+          const [{ id }] = (yield* expectStatus(api, 200, "GET", path)).json
+          const parts = () => globSync(join(dataDir, "**/backups", id, "*"))
+          yield* until("its first part is written", () => parts().length > 0)
+          yield* api.request("DELETE", `/api/servers/${server}?force=true`)
+          const ended = yield* expectStatus(api, 200, "GET", `/api/operations/${begun.id}`, {
+            headers: { authorization: `Bearer ${api.key}`, prefer: "wait=2" }
+          })
+          assert.strictEqual(ended.json.state, "cancelled")
+          assert.strictEqual(
+            (yield* expectStatus(api, 200, "GET", `/api/backups/${id}`)).json.state,
+            "failed"
+          )
+          assert.deepStrictEqual(parts(), [])
+        }),
+      60_000
+    )
+)
