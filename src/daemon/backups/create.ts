@@ -135,17 +135,16 @@ export const makeCreate = (
     })
     const work = Effect.flatMap(prepare, (made) => whileQuiet(instance, quiesce, begin(made)))
     const name = `operation ${operation_id} (backup.create)`
-    const claim = (by: string | undefined) =>
-      Effect.sync(() => {
-        instance.accesses.exclusive = by
-      })
+    const unclaimed = Effect.sync(() => {
+      instance.accesses.exclusive = undefined
+    })
     // Not within the access: a removal holds the turn that the release takes, and waits for the end of the access.
     const release = Effect.ignore(instance.release)
     const { packed: packing, ...held } = yield* explained(
       Effect.acquireUseRelease(
-        claim(name),
+        instance.accesses.claim(name),
         () => instance.accesses.run(() => whyClosed(instance), work),
-        () => Effect.andThen(claim(undefined), release)
+        () => Effect.andThen(unclaimed, release)
       )
     )
     const { archive, base, counts, frames, index } = yield* explained(Fiber.join(packing))

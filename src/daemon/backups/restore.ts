@@ -62,22 +62,24 @@ const refuseUp = (instance: Instance) =>
     if (is !== "offline") return yield* conflict("/", `the server is ${is}`, "Stop it first.")
   })
 
-/** Gives a task the files of a server for itself: callers do not reach them, and the server is not started. */
-const closed = <A, E>(instance: Instance, operation_id: string, use: Effect.Effect<A, E>) => {
-  const { accesses } = instance
-  return Effect.acquireUseRelease(
-    Effect.sync(() => {
-      accesses.exclusive = `operation ${operation_id} (backup.restore)`
-      accesses.closed = "the server is being restored"
-    }),
-    () => Effect.andThen(accesses.interrupt, use),
+/** Keeps callers from the files of a server and the server from a start, until {@link claimed} ends. */
+const close = ({ accesses }: Instance) =>
+  Effect.suspend(() => {
+    accesses.closed = "the server is being restored"
+    return accesses.interrupt
+  })
+
+/** Gives a task the files of a server for itself. */
+const claimed = <A, E>({ accesses }: Instance, operation_id: string, use: Effect.Effect<A, E>) =>
+  Effect.acquireUseRelease(
+    accesses.claim(`operation ${operation_id} (backup.restore)`),
+    () => use,
     () =>
       Effect.sync(() => {
         accesses.exclusive = undefined
         accesses.closed = undefined
       })
   )
-}
 
 type RestoreTask = Extract<BackupTask, { readonly kind: "restore" }>
 
@@ -168,19 +170,19 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
         )
       )
     )
-    yield* files.unstage(instance.folder)
-    // The daemon was killed after the files had been put in place.
-    const placed = yield* files.placedNote(instance.folder, operation_id)
-    if (placed !== undefined) return placed
-    yield* refuseUp(instance)
-    const restored: Effect.Effect<string | undefined, AccessError | ArchiveRefused> =
-      part === undefined
-        ? wholly(instance, operation_id, bytes)
-        : Effect.as(
-            instance.accesses.run(() => whyBusy(instance), partly(instance, part, operation_id, bytes)),
-            undefined
-          )
-    return yield* closed(instance, operation_id, restored)
+    const work = Effect.gen(function* () {
+      yield* files.unstage(instance.folder)
+      // The daemon was killed after the files had been put in place.
+      const placed = yield* files.placedNote(instance.folder, operation_id)
+      if (placed !== undefined) return placed
+      yield* refuseUp(instance)
+      yield* close(instance)
+      if (part === undefined) return yield* wholly(instance, operation_id, bytes)
+      const restored = partly(instance, part, operation_id, bytes)
+      yield* instance.accesses.run(() => whyBusy(instance), restored)
+      return undefined
+    })
+    return yield* claimed(instance, operation_id, work)
   }, Effect.mapError(refusalOf))
 }
 

@@ -20,6 +20,13 @@ const interrupted = new FileRefused({
   hint: "Wait until the server is offline or running, then try again."
 })
 
+const claimed = (by: string) =>
+  new FileRefused({
+    status: 409,
+    detail: `${by} runs on the server`,
+    hint: "Wait until it has ended, or cancel it."
+  })
+
 const stalled = new FileRefused({
   status: 409,
   detail: "the transfer was ended: no byte was read for 60 s",
@@ -69,6 +76,16 @@ export class Accesses {
   constructor({ idleMillis = IDLE_MILLIS, stallMillis = STALL_MILLIS } = {}) {
     this.#stallMillis = stallMillis
     this.#idleMillis = idleMillis
+  }
+
+  /** Gives a task the files for itself. @error FileRefused 409 another one has them */
+  claim(by: string): Effect.Effect<void, FileRefused> {
+    return Effect.suspend(() => {
+      const { exclusive } = this
+      if (exclusive !== undefined) return Effect.fail(claimed(exclusive))
+      this.exclusive = by
+      return Effect.void
+    })
   }
 
   get count(): number {
