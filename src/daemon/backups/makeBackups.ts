@@ -196,6 +196,8 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
 
   const begin = Effect.fnUntraced(function* (id: ServerId, request: BackupTaskRequest, arrival?: Arrival) {
     const instance = yield* instances.get(id)
+    // Before the task is noted: a caller that leaves meanwhile would let one run that nothing works on.
+    const target = yield* targets(request.target)
     const key = keyOf(request)
     const known = tasks.get(key)
     if (known !== undefined) return known.state
@@ -211,7 +213,6 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     const onTurn = () => {
       task.state = begun(request)
     }
-    const target = yield* targets(request.target)
     const work = Effect.exit(workOf(instance, target, request, { onBytes, onTurn, onWait }, arrival)).pipe(
       Effect.tap((exit) => settle(request, target, task, exit)),
       Effect.flatMap((exit) => arrival?.ended(exit) ?? Effect.void)
