@@ -1,4 +1,4 @@
-import { readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
+import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { gunzipSync } from "node:zlib"
 import { assert, describe, layer } from "@effect/vitest"
@@ -606,6 +606,19 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("operator task
           beside.stderr,
           /^1 file checked: 0 errors, 0 warnings\. But other files have \d+ errors?: `muster blueprints check .+` shows them\.$/m
         )
+        const below = join(folder, "software/below")
+        mkdirSync(below, { recursive: true })
+        writeFileSync(join(below, "near.yml"), textOf("software/demo.yml"))
+        const here = { npm_lifecycle_event: "muster", INIT_CWD: below }
+        const near = yield* muster(["blueprints", "check", "near.yml"], here)
+        assert.deepStrictEqual(near, {
+          code: 0,
+          stdout: "",
+          stderr: "1 file checked: 0 errors, 0 warnings. Next: `muster software reload`.\n"
+        })
+        mkdirSync(join(folder, "software/.old"))
+        writeFileSync(join(folder, "software/.old/unread.yml"), "")
+        assert.strictEqual((yield* checked(folder, "software/.old/unread.yml")).code, 64)
         const none = yield* checked(folder, "none.yml")
         assert.strictEqual(none.code, 3)
         assert.match(

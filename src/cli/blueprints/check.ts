@@ -31,8 +31,8 @@ const typeOf = Effect.fnUntraced(function* (path: string) {
 
 const isFolder = (path: string) => Effect.map(typeOf(path), (type) => type === "Directory")
 
-/** A path whose name is that of a definition file. */
-const YAML = /(?:^|\/)[^./][^/]*\.ya?ml$/
+/** The path of a definition file in its folder: a reload reads no name that begins with a dot. */
+const YAML = /^(?:[^./][^/]*\/)*[^./][^/]*\.ya?ml$/
 
 const kindOf = Effect.fnUntraced(function* (directory: string) {
   const path = yield* Path.Path
@@ -43,12 +43,19 @@ const kindOf = Effect.fnUntraced(function* (directory: string) {
 /** Returns the folder whose files a file is loaded with: `blueprints` or `software` above it, or its own. */
 const folderOf = Effect.fnUntraced(function* (file: string) {
   const path = yield* Path.Path
-  if (!YAML.test(file))
-    return yield* wrongUsage(`${file} is no definition file: the name of one ends with .yml or .yaml.`)
   const own = path.dirname(file)
-  let above = own
-  while ((yield* kindOf(above)) === undefined && path.dirname(above) !== above) above = path.dirname(above)
-  return (yield* kindOf(above)) === undefined ? own : above
+  let folder = own
+  // The folder of a path such as `a.yml` is `.`, and the one above it `..`.
+  for (let above = own; path.resolve(above) !== path.sep; above = path.join(above, ".."))
+    if ((yield* kindOf(above)) !== undefined) {
+      folder = above
+      break
+    }
+  if (!YAML.test(path.relative(folder, file)))
+    return yield* wrongUsage(
+      `${file} is no definition file: the name of one ends with .yml or .yaml, and no name in its path begins with a dot.`
+    )
+  return folder
 })
 
 interface Checked {
