@@ -10,14 +10,20 @@ const MOST_FOLDERS = 50
 /** Entries of a folder that are looked at. */
 const MOST_ENTRIES = 10_000
 
-const stepOf = (key: string): string => (/[.[\]]/.test(key) ? `[${key}]` : `.${key}`)
+const stepOf = (key: string): string => (key.includes(".") ? `[${key}]` : `.${key}`)
+
+/** Whether `--set` takes a name in the quotes of a shell: others, such as `property[@name='x']`, need a blueprint. */
+const isSettable = (name: string): boolean => legible(name) === name && !/[[\]'=]/.test(name)
 
 const say = (server: Place["id"], path: string, { managed = [] }: FileEntry) => {
-  const [first] = managed
-  if (first === undefined) return Effect.void
-  const set = `configs[${path.slice(1)}].find${stepOf(first)}=VALUE`
+  if (managed.length === 0) return Effect.void
+  const key = isSettable(path) ? managed.find(isSettable) : undefined
+  const how =
+    key === undefined
+      ? "change `configs` of its blueprint"
+      : `\`muster servers patch ${server} --set 'configs[${path.slice(1)}].find${stepOf(key)}=VALUE'\``
   return note(
-    `${legible(path)}: ${WRITTEN_AGAIN}${managed.join(", ")}. To change one for good: \`muster servers patch ${server} --set '${set}'\`.`
+    `${legible(path)}: ${WRITTEN_AGAIN}${managed.map(legible).join(", ")}. To change one for good: ${how}.`
   )
 }
 

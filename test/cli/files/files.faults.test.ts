@@ -15,7 +15,9 @@ const demo = Muster.layer(
   {
     software: { "demo.yml": textOf("software/demo.yml") },
     blueprints: {
-      "saved.yml": textOf("blueprints/demo-saved.yml").replace("id: demo-saved", "id: saved"),
+      "saved.yml": textOf("blueprints/demo-saved.yml")
+        .replace("id: demo-saved", "id: saved")
+        .replace("  configs:\n", `  configs:\n    server.xml: { parser: xml, find: { "a.b[@c='d']": x } }\n`),
       "mixins/defaults.yml": textOf("blueprints/mixins/defaults.yml")
     }
   },
@@ -107,6 +109,12 @@ layer(demo, { excludeTestServices: true, timeout: "60 seconds" })("muster files"
         assert.deepStrictEqual([put.code, put.stderr], [0, warning])
         const all = yield* run("files", "put", "-r", `${folder}/.`, "managed:/")
         assert.deepStrictEqual([all.code, said(all.stderr)], [0, `2 files uploaded (11 B)\n${warning}`])
+        writeFileSync(join(folder, "plain.xml"), "<a/>")
+        const xml = yield* run("files", "put", join(folder, "plain.xml"), "managed:server.xml")
+        assert.strictEqual(
+          xml.stderr,
+          "/server.xml: The next start writes these keys again: a.b[@c='d']. To change one for good: change `configs` of its blueprint.\n"
+        )
         const plain = yield* run("files", "put", join(folder, "other.txt"), "managed:")
         assert.strictEqual(plain.stderr, "")
         const edited = yield* muster(["files", "edit", "managed:server.properties"], {
