@@ -7,6 +7,7 @@ import { blueprintFile, consoleServer, definitions, softwareFile } from "../../s
 import { subscribe } from "../../support/events.ts"
 import { eventually, until } from "../../support/eventually.ts"
 import { Muster } from "../../support/Muster.ts"
+import { endLeftovers } from "../../support/processes.ts"
 import { startService } from "../../support/Service.ts"
 import { becomes, expectStatus, logsOf, running } from "../../support/servers.ts"
 import { assertError, options } from "./support/http.ts"
@@ -181,6 +182,7 @@ describe.runIf(withXfs)(
           const { env } = yield* definitions(games)
           const dataDir = join(yield* xfsDisk, "data")
           const api = yield* startService({ dataDir, env: { ...env, MUSTER_BACKUP_RATE: "16MiB" } })
+          yield* Effect.addFinalizer(() => endLeftovers(dataDir))
           const server = yield* running(api, "saving")
           const [folder = ""] = globSync(join(dataDir, "**", server, "files"))
           const holes = join(folder, "holes.bin")
