@@ -110,10 +110,13 @@ export const BackupRunners = Layer.effectDiscard(
           for (const { id } of surplus(yield* repo.doneOf(server.id), keep)) yield* repo.deleting(id, server)
         })
         yield* store.write(finish)
+        if ((yield* backupOf(task)).state !== "done")
+          return yield* new OperationFailed({ reason: "the backup was cancelled" })
       }),
       cancel: Effect.fnUntraced(function* (call, server) {
         const backup = yield* backupOf(call.task)
-        if (backup.state === "done") return
+        // The work may finish it at the same time: one of both writes is without effect.
+        if ((yield* store.write(repo.unfinish(backup.id))) === undefined) return
         const request = { ...call, target: yield* accessIn(targets, backup) }
         const { backups } = yield* daemons.of(server.node_id)
         yield* asked(backups.cancel(server.id, request))
@@ -137,7 +140,7 @@ export const BackupRunners = Layer.effectDiscard(
         const { server_id } = operation
         if ((yield* index.lookUp(server_id)) !== undefined) return
         const { backup, request } = yield* callOf(operation)
-        if (backup.state === "done") return
+        if ((yield* store.write(repo.unfinish(backup.id))) === undefined) return
         const { backups } = yield* daemons.of(backup.node_id)
         yield* asked(backups.cancel(server_id, request))
       },

@@ -119,6 +119,12 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
             WHERE id = ${id} AND ${unfinished(sql)} RETURNING *`,
           server
         ),
+      /** Lets nothing finish a backup whose files are removed next; returns nothing if it has ended. */
+      unfinish: (id: string) =>
+        backups.first(
+          sql`UPDATE backups SET state = 'queued' WHERE id = ${id} AND ${unfinished(sql)} RETURNING *`
+        ),
+      /** Makes a backup good that is underway. */
       finish: (
         id: string,
         done: BackupFigures,
@@ -128,7 +134,7 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
         Effect.flatMap(encodeFigures(done), (figures) =>
           changed(
             sql`UPDATE backups SET ${sql.update({ state: "done", figures, finished_at, reason })}
-              WHERE id = ${id} AND ${unfinished(sql)} RETURNING *`,
+              WHERE id = ${id} AND state IN ('quiescing', 'copying') RETURNING *`,
             server
           )
         ),

@@ -1,0 +1,49 @@
+import { NodeServices } from "@effect/platform-node"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { BackupFigures, BackupRecord } from "../../../../src/contract/domain/Backup.ts"
+import { NodeId, ServerId } from "../../../../src/contract/domain/Id.ts"
+import { BackupRepo } from "../../../../src/controlPlane/store/repos/BackupRepo.ts"
+import { Store } from "../../../../src/controlPlane/store/Store.ts"
+import { databases, freshStore } from "../support/database.ts"
+
+const backup = (id: string): BackupRecord => ({
+  ...{ id, server_id: ServerId.make("s1"), server_name: null, blueprint_id: "kept", name: null },
+  ...{
+    labels: {},
+    server_labels: {},
+    overrides: {},
+    state: "queued",
+    target: "node",
+    node_id: NodeId.make("n1")
+  },
+  ...{ operation_id: `of-${id}`, figures: null, pinned: false, expires_at: null, created_by: null },
+  ...{ created_at: "2026-01-01T00:00:00.000Z", finished_at: null, reason: null, drill: null, schedule: null }
+})
+
+const figures: BackupFigures = {
+  ...{ files: 1, changed_files: 0, size_bytes: 1, stored_bytes: 1, consistency: "stopped" },
+  ...{ sha256: "0".repeat(64), manifest_sha256: "0".repeat(64) }
+}
+const end = { finished_at: "2026-01-01T00:00:01.000Z", reason: null }
+
+describe.each(databases)("spec 12.4: a backup that ends while it is cancelled (%s)", (kind) => {
+  it.effect("is finished and keeps its files, or loses them and is not finished", () =>
+    Effect.gen(function* () {
+      const repo = yield* BackupRepo
+      const { read, write } = yield* Store
+      for (const id of ["finished", "cancelled"]) {
+        yield* write(repo.insert(backup(id), undefined))
+        yield* write(repo.underway(id, "copying", "n1", undefined))
+      }
+      yield* write(repo.finish("finished", figures, end, undefined))
+      assert.isUndefined(yield* write(repo.unfinish("finished")))
+      assert.strictEqual((yield* read(repo.find("finished")))?.state, "done")
+      assert.isDefined(yield* write(repo.unfinish("cancelled")))
+      yield* write(repo.finish("cancelled", figures, end, undefined))
+      assert.strictEqual((yield* read(repo.find("cancelled")))?.state, "queued")
+      // The caller of a cancellation that was interrupted repeats it.
+      assert.isDefined(yield* write(repo.unfinish("cancelled")))
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+})
