@@ -2,7 +2,7 @@
 import { closeSync, openSync, rmSync, writeFileSync, writeSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Effect } from "effect"
+import { Effect, Exit } from "effect"
 import type { Disturbance, NodeAction, NodeTask, Operation } from "./History.ts"
 
 /** Lines per write. */
@@ -22,11 +22,11 @@ export const makeRecorder = Effect.fnUntraced(function* (seed: number) {
   let keep = false
   const file = yield* Effect.acquireRelease(
     Effect.sync(() => openSync(path, "w")),
-    (open) =>
+    (open, exit) =>
       Effect.sync(() => {
         flush(open)
         closeSync(open)
-        if (!keep) rmSync(path)
+        if (!keep && Exit.isSuccess(exit)) rmSync(path)
       })
   )
   const flush = (to: number) => {
