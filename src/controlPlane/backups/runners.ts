@@ -56,7 +56,7 @@ export interface CreateBackup {
     server: ServerRecord,
     report: Parameters<OperationRunner["run"]>[2]
   ): Effect.Effect<void, RunnerError>
-  cancel(call: TaskCall, server: ServerRecord): Effect.Effect<void, RunnerError>
+  cancel(call: TaskCall, server: Pick<ServerRecord, "id" | "node_id">): Effect.Effect<void, RunnerError>
 }
 
 /** Registers the runners of backups: the nodes of their servers do the work (spec 12.4). */
@@ -74,11 +74,12 @@ export const BackupRunners = Layer.effectDiscard(
       const backup = yield* store.read(repo.find(backup_id))
       return backup ?? (yield* new OperationFailed({ reason: "the backup was deleted" }))
     })
+    const taskCallOf = (operation: OperationRecord) =>
+      Effect.map(readTask(operation), (task): TaskCall => ({ operation_id: operation.id, task }))
     const callOf = Effect.fnUntraced(function* (operation: OperationRecord) {
-      const task = yield* readTask(operation)
-      const backup = yield* backupOf(task)
-      const target = yield* accessIn(targets, backup)
-      return { backup, request: { operation_id: operation.id, task, target } }
+      const call = yield* taskCallOf(operation)
+      const backup = yield* backupOf(call.task)
+      return { backup, request: { ...call, target: yield* accessIn(targets, backup) } }
     })
 
     const create: CreateBackup = {
@@ -137,12 +138,11 @@ export const BackupRunners = Layer.effectDiscard(
     /** Ends the task of a backup whose server was deleted with force: the node may still pack what it holds (spec 12.3). */
     const ending = Effect.fnUntraced(
       function* (operation: OperationRecord) {
-        const { server_id } = operation
-        if ((yield* index.lookUp(server_id)) !== undefined) return
-        const { backup, request } = yield* callOf(operation)
-        if ((yield* store.write(repo.unfinish(backup.id))) === undefined) return
-        const { backups } = yield* daemons.of(backup.node_id)
-        yield* asked(backups.cancel(server_id, request))
+        const { server_id: id } = operation
+        if ((yield* index.lookUp(id)) !== undefined) return
+        const call = yield* taskCallOf(operation)
+        const { node_id } = yield* backupOf(call.task)
+        yield* create.cancel(call, { id, node_id })
       },
       Effect.catchTag("NodeUnreachable", ({ node_id }) =>
         Effect.logWarning(`the parts of a failed backup may stay: node ${node_id} is not connected`)
@@ -150,11 +150,11 @@ export const BackupRunners = Layer.effectDiscard(
     )
     register("backup.create", {
       run: Effect.fnUntraced(function* (operation, server, report) {
-        yield* create.run({ operation_id: operation.id, task: yield* readTask(operation) }, server, report)
+        yield* create.run(yield* taskCallOf(operation), server, report)
       }),
       ending,
       cancel: Effect.fnUntraced(function* (operation, server) {
-        yield* create.cancel({ operation_id: operation.id, task: yield* readTask(operation) }, server)
+        yield* create.cancel(yield* taskCallOf(operation), server)
       })
     })
     const restore = yield* makeRestoreRunner(create)
