@@ -9,6 +9,7 @@ import { whyClosed } from "../access/makeAccess.ts"
 import { type AccessError, toTaskError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
 import { makeSite } from "../access/scenes.ts"
+import { ENTRY_BYTES } from "../archives/format.ts"
 import { io, makeClosedFolder, removeTree } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
@@ -39,14 +40,11 @@ const mostBytes = Effect.fnUntraced(function* (
   return blocks * bsize
 })
 
-/** Bytes that a restore counts for each entry beside its contents. */
-const ENTRY = 512
-
 /** Returns why the server has no room for a backup of it, if so. One that was deleted meanwhile says nothing. */
 export const whyNoRoom = Effect.fnUntraced(
   function* (files: InstanceFiles["Service"], { file, folder }: Instance, backup: BackupFigures) {
     const most = yield* mostBytes(files, { folder, spec: file.get().spec })
-    const needed = backup.size_bytes + backup.files * ENTRY
+    const needed = backup.size_bytes + backup.files * ENTRY_BYTES
     return needed <= most
       ? undefined
       : `a restore of it needs ${megabytes(needed)}, and the server has room for ${megabytes(most)}: raise its disk_space`
