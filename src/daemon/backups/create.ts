@@ -53,7 +53,7 @@ export const whyNoRoom = Effect.fnUntraced(
 )
 
 /**
- * Makes an empty folder until the scope closes, if the disk lets it. A block that a server writes anew while a copy shares it
+ * Makes an empty folder until the scope closes, if the disk lets it. A block that a server overwrites while a copy shares it
  * takes room of the disk, and for a moment of the limit: file systems have the free bytes of a quota as those of its folders.
  */
 const makeHeld = Effect.fnUntraced(

@@ -34,7 +34,7 @@ interface Packed {
 /** An empty folder for copies that share the blocks of the server's files. */
 export interface Held {
   readonly folder: string
-  /** Bytes that the server may write anew while the copies keep the old ones. */
+  /** Bytes that the server may overwrite while the copies keep the old ones. */
   readonly room: number
 }
 

@@ -219,7 +219,7 @@ const findHeld = Effect.fnUntraced(function* (room: number) {
   return entries
 })
 
-/** Copies the files of the server. Their blocks are shared until the server writes them anew. */
+/** Copies the files of the server. Their blocks are shared until the server overwrites them. */
 const holdFiles = Effect.fnUntraced(function* ({ folder, room }: Held) {
   const entries = yield* findHeld(room)
   const hold = makeHold(folder, walk.below?.upper ?? `/proc/self/fd/${walk.fd}/.`)

@@ -134,7 +134,7 @@ const underway = Effect.fnUntraced(function* (
   }
 })
 
-describe.runIf(withXfs)("spec 12.3: a server that may fill the disk with blocks that it writes anew", () =>
+describe.runIf(withXfs)("spec 12.3: a server that may fill the disk with blocks that it overwrites", () =>
   it.live("is held still until its files are packed", () =>
     Effect.gen(function* () {
       const scene = yield* running("plain folder")
