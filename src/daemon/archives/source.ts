@@ -50,9 +50,11 @@ const unsent = new FileRefused({
 
 /** The archive of a task that arrives as the body of a request. */
 export class Arrival {
-  readonly #given = Deferred.makeUnsafe<Bytes>()
+  readonly #given = Deferred.makeUnsafe<Bytes, FileRefused>()
   readonly #received = Deferred.makeUnsafe<void, FileError>()
   readonly #lost = Deferred.makeUnsafe<never, FileRefused>()
+  /** Whether the transfer broke: the bytes failed, or their request ended before the last one. */
+  isLost = false
 
   /** The bytes, once a request sends them. */
   readonly bytes: Effect.Effect<Bytes, FileRefused> = Deferred.await(this.#given).pipe(
@@ -65,12 +67,26 @@ export class Arrival {
   /** Gives the bytes to the task; returns once they are received, or fails as the task does. */
   give(bytes: Stream.Stream<Uint8Array, ArchiveError>): Effect.Effect<void, FileError> {
     return Effect.gen({ self: this }, function* () {
-      const bounded = Stream.interruptWhen(bytes, Deferred.await(this.#lost))
+      const noted = Stream.tapError(bytes, () => this.#lose)
+      const bounded = Stream.interruptWhen(noted, Deferred.await(this.#lost))
       const isFirst = yield* Deferred.succeed(this.#given, bounded)
       if (!isFirst) return yield* taken
-      yield* Effect.onInterrupt(Deferred.await(this.#received), () => Deferred.fail(this.#lost, interrupted))
+      yield* Effect.onInterrupt(Deferred.await(this.#received), () => this.left)
     })
   }
+
+  readonly #lose = Effect.sync(() => {
+    this.isLost = true
+  })
+
+  /** Notes the end of the request, also one that has not given its bytes yet. */
+  readonly left: Effect.Effect<void> = Effect.suspend(() => {
+    const fail = Effect.andThen(
+      Deferred.fail(this.#given, interrupted),
+      Deferred.fail(this.#lost, interrupted)
+    )
+    return Effect.andThen(this.#lose, fail)
+  })
 
   /** Notes the end of the task. */
   readonly ended = (exit: Exit.Exit<unknown, FileError>): Effect.Effect<void> => {

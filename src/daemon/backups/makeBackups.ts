@@ -45,8 +45,6 @@ export interface BackupParts {
 interface Task {
   readonly backup_id: string
   state: BackupTaskState
-  /** Whether the transfer of its archive broke. */
-  isLost: boolean
 }
 
 const running = (done: number, total = 0): BackupTaskState => ({
@@ -168,7 +166,8 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     request: BackupTaskRequest,
     target: BackupTarget,
     task: Task,
-    exit: Exit.Exit<Outcome, FileError>
+    exit: Exit.Exit<Outcome, FileError>,
+    arrival: Arrival | undefined
   ) {
     const { progress } = task.state
     if (Exit.isSuccess(exit)) {
@@ -186,7 +185,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     if (request.task.kind === "create") yield* Effect.ignore(target.remove(request.task.backup_id))
     task.state = { state: "failed", progress, reason }
     // The control plane sends the archive again.
-    if (task.isLost) tasks.delete(keyOf(request))
+    if (arrival?.isLost === true) tasks.delete(keyOf(request))
   })
 
   const prune = () => {
@@ -201,7 +200,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     const key = keyOf(request)
     const known = tasks.get(key)
     if (known !== undefined) return known.state
-    const task: Task = { backup_id: request.task.backup_id, state: begun(request), isLost: false }
+    const task: Task = { backup_id: request.task.backup_id, state: begun(request) }
     prune()
     tasks.set(key, task)
     const onBytes: OnBytes = (done, total) => {
@@ -214,7 +213,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
       task.state = begun(request)
     }
     const work = Effect.exit(workOf(instance, target, request, { onBytes, onTurn, onWait }, arrival)).pipe(
-      Effect.tap((exit) => settle(request, target, task, exit)),
+      Effect.tap((exit) => settle(request, target, task, exit, arrival)),
       Effect.flatMap((exit) => arrival?.ended(exit) ?? Effect.void)
     )
     yield* FiberMap.run(fibers, key, work)
@@ -240,14 +239,8 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
             return yield* conflict("the archive", "it arrives already", "Wait for its end.")
           tasks.delete(key)
           const arrival = new Arrival()
-          yield* begin(id, request, arrival)
-          const noted = Stream.tapError(given, () =>
-            Effect.sync(() => {
-              const task = tasks.get(key)
-              if (task !== undefined) task.isLost = true
-            })
-          )
-          yield* arrival.give(noted)
+          const sent = Effect.andThen(begin(id, request, arrival), arrival.give(given))
+          yield* Effect.onInterrupt(sent, () => arrival.left)
         })
       ).pipe(Effect.withSpan("NodeBackups.receive")),
     cancel: Effect.fn("NodeBackups.cancel")(function* (id, request) {
@@ -257,7 +250,6 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
       if (Option.isSome(fiber)) yield* Fiber.interrupt(fiber.value)
       tasks.set(key, {
         backup_id: task.backup_id,
-        isLost: false,
         state: { ...running(0), state: "failed", reason: "it was cancelled" }
       })
       const target = yield* targets(request.target)

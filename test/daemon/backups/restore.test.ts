@@ -15,7 +15,7 @@ import {
 } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Stream } from "effect"
+import { Effect, Fiber, Stream } from "effect"
 import { eventually, until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
 import { harness } from "../support.ts"
@@ -148,6 +148,12 @@ for (const [name, place] of Object.entries(places)) {
         )
         assert.strictEqual(yield* Effect.flip(backups.receive(id, request, broken)), "the connection broke")
         yield* eventually(backups.work(id, request), ({ state }) => state === "waiting")
+        const unended = Stream.concat(Stream.make(archive.subarray(0, 1000)), Stream.never)
+        const sender = yield* Effect.forkChild(backups.receive(id, request, unended))
+        yield* eventually(backups.work(id, request), ({ state }) => state === "running")
+        yield* Fiber.interrupt(sender)
+        const left = yield* eventually(backups.work(id, request), ({ state }) => state !== "running")
+        assert.deepStrictEqual([left.state, left.reason], ["waiting", undefined])
         assert.match(
           yield* refusalOf(send(archive.subarray(0, -1), Buffer.of((archive.at(-1) ?? 0) ^ 1))),
           /422 the archive is damaged: it has (\d+) of \1 bytes, or its SHA-256 is another/
