@@ -18,7 +18,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/http": 3458,
   "src/controlPlane/keys": 860,
   "src/controlPlane/nodes": 4261,
-  "src/controlPlane/operations": 703,
+  "src/controlPlane/operations": 708,
   "src/controlPlane/pages": 814,
   "src/controlPlane/schedules": 1439,
   "src/controlPlane/servers": 8824,

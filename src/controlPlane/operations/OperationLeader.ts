@@ -117,6 +117,7 @@ const makeTurns = ({ perNode, perServer }: { readonly perNode: number; readonly 
 
 /** Runs the task of an operation with its runner. */
 const makeWork = Effect.gen(function* () {
+  const index = yield* ServerIndex
   const live = yield* LiveFeed
   const repo = yield* OperationRepo
   const store = yield* Store
@@ -157,7 +158,7 @@ const makeWork = Effect.gen(function* () {
     operation: OperationRecord,
     server: ServerRecord,
     runner: OperationRunner
-  ): Effect.fn.Return<Outcome & { readonly progress?: OperationProgress }, RunnerError> {
+  ): Effect.fn.Return<(Outcome & { readonly progress?: OperationProgress }) | "again", RunnerError> {
     const wait = waitOf(operation, server)
     if (wait !== undefined) yield* makeReport(operation, server).report(waitingFor(wait))
     return yield* inTurn(
@@ -165,9 +166,12 @@ const makeWork = Effect.gen(function* () {
       server
     )(
       Effect.gen(function* () {
+        // It may have left the node, or be about to, since the operation began to wait.
+        const now = index.get(server.id)
+        if (now?.node_id !== server.node_id || isUnderway(index.migrationOf(server.id))) return "again"
         const begun = yield* store.write(repo.run(operation.id, server))
         const { latest, report } = makeReport(begun ?? { ...operation, state: "running" }, server)
-        const outcome = yield* runner.run(begun ?? operation, server, report).pipe(
+        const outcome = yield* runner.run(begun ?? operation, now, report).pipe(
           Effect.map((left): Outcome => ({ state: "done", reason: typeof left === "string" ? left : null })),
           Effect.catchTag("OperationFailed", ({ reason }) => Effect.succeed(failed(reason))),
           Effect.catchDefect((defect) =>
@@ -280,6 +284,7 @@ export const OperationLeader = Layer.effectDiscard(
         work(operation, server, runner)
       )
       if (outcome === "ended") return "done"
+      if (outcome === "again") return outcome
       return "state" in outcome
         ? yield* end(operation, outcome)
         : yield* cancel(operation, runner, outcome.reason)

@@ -18,6 +18,8 @@ type End = "done" | "failed" | "defect"
 interface Task {
   readonly changed: Latch.Latch
   begun: number
+  /** The nodes that were called for it. */
+  readonly nodes: Array<string>
   end?: End
   progress: OperationProgress
 }
@@ -49,10 +51,12 @@ export class FakeTasks {
       const task = this.tasks.get(id) ?? {
         changed: Latch.makeUnsafe(false),
         begun: 0,
+        nodes: [],
         progress: { done: 0, total: 4, unit: "files" as const }
       }
       if (!this.tasks.has(id)) task.begun += 1
       this.tasks.set(id, task)
+      task.nodes.push(server.node_id)
       while (true) {
         task.changed.closeUnsafe()
         yield* this.#unlessAway(server)

@@ -171,6 +171,26 @@ describe("spec 11.4: the work of operations", () => {
     )
   )
 
+  it.live("a server that leaves its node while its operation waits is worked on where it is then", () =>
+    runHarness(
+      Effect.gen(function* () {
+        const { plane, server, tasks } = yield* withServer({ otherPorts: 100 })
+        const ids = [yield* begin(plane, server), yield* begin(plane, server)]
+        for (const id of ids) yield* reaches(plane, id, "running")
+        const waiting = yield* begin(plane, server)
+        yield* waitsFor(plane, waiting, "2 other operations of its server are underway")
+        yield* plane.drainWithMove("n1")
+        yield* until(
+          "the server has moved",
+          Effect.map(plane.records, ([record]) => record?.node_id === "n2")
+        )
+        for (const id of ids) tasks.change(id, { end: "done" })
+        yield* reaches(plane, waiting, "running")
+        assert.deepStrictEqual(tasks.tasks.get(waiting)?.nodes, ["n2"])
+      })
+    )
+  )
+
   it.live("cancelling interrupts the runner and calls the node; a node that is away is called again", () =>
     runHarness(
       Effect.gen(function* () {
