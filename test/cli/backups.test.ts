@@ -45,7 +45,18 @@ layer(service(), options)("muster backups", (it) => {
         ])
           assert.strictEqual(yield* done("backups", "show", text, "-o", "id"), id)
         assert.strictEqual(
-          yield* done("backups", "list", "--label", "tier=gold", "--since", "1h", "-o", "id"),
+          yield* done(
+            "backups",
+            "list",
+            "--label",
+            "tier=gold",
+            "--target",
+            "node",
+            "--since",
+            "1h",
+            "-o",
+            "id"
+          ),
           id
         )
         assert.strictEqual(

@@ -125,16 +125,17 @@ const list = command("list", {
       64
     ),
     state: choiceFlag("state", BackupState.literals, "Only those in a state"),
+    target: textFlag("target", "Only those of a target"),
     since: sinceFlag("Only those that were begun at this time or later"),
     limit: limitFlag("At most this many backups, 1 to 100; default 20", 20),
     ...outputFlags
   },
-  *run({ blueprint, label, limit, server, since, state, ...flags }) {
+  *run({ blueprint, label, limit, server, since, state, target, ...flags }) {
     const server_id = yield* Effect.transposeOption(Option.map(server, serverIdNamed))
     const query = {
       limit: String(limit),
       ...(label.length === 0 ? {} : { label }),
-      ...given({ server_id, blueprint_id: blueprint, since, state })
+      ...given({ server_id, blueprint_id: blueprint, since, state, target })
     }
     const found = yield* ask((muster) => muster.backups.list({ query }))
     yield* printList(flags, listing, found, "No backups. `muster backups create` makes one.")

@@ -28,6 +28,7 @@ import { filePath, flag, labels, numberBetween, oneOf, text, time } from "./quer
 
 const page = {
   state: oneOf(BackupState.literals, "Only backups in this state."),
+  target: text("Only backups of this target."),
   label: labels("Only backups whose labels meet the condition; may be given more than once."),
   since: time("Only backups that were begun at this time or later."),
   limit: numberBetween(1, 100, "At most this many backups; default 20. `Link` has the next page."),

@@ -227,7 +227,7 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
           if (count > 0)
             return yield* new Conflict({
               detail: `the target ${id} has ${count} ${count === 1 ? "backup" : "backups"}`,
-              hint: "Delete them first: GET /api/backups lists them."
+              hint: `Delete them first: GET /api/backups?target=${id} lists them.`
             })
           yield* repo.remove(id)
         })

@@ -29,6 +29,7 @@ interface PageQuery {
   readonly server_id?: string
   readonly since?: string
   readonly state?: string
+  readonly target?: string
 }
 
 /** Handlers of the routes of backups (spec 12.1). */
@@ -44,9 +45,9 @@ export const BackupsHandlers = handlersOf(
     const begins = yield* makeBegins
     const contents = makeContents(backups)
 
-    const pageOf = ({ blueprint_id, server_id, since = "", state, ...query }: PageQuery) => ({
+    const pageOf = ({ blueprint_id, server_id, since = "", state, target, ...query }: PageQuery) => ({
       ...pageAfter(query, PAGE),
-      ...filled({ server_id, blueprint_id, state }),
+      ...filled({ server_id, blueprint_id, state, target }),
       ...(since === "" ? {} : { since: new Date(since).toISOString() })
     })
     const conditionsOf = ({ label = [] }: PageQuery) =>

@@ -182,6 +182,8 @@ layer(Layer.provideMerge(Far.layer, service()), options)("backups", (it) => {
         assert.deepStrictEqual(yield* idsOf(api, `?server_id=${server}&label=tier=gold`), [first])
         assert.deepStrictEqual(yield* idsOf(api, `?server_id=${server}&state=failed`), [])
         assert.deepStrictEqual(yield* idsOf(api, `?server_id=${server}&blueprint_id=other`), [])
+        assert.deepStrictEqual(yield* idsOf(api, `?server_id=${server}&target=other`), [])
+        assert.deepStrictEqual(yield* idsOf(api, `?server_id=${server}&target=node`), [second, first])
         assert.deepStrictEqual(yield* idsOf(api, `?server_id=${server}&since=2100-01-01T00:00:00Z`), [])
         const page = yield* expectStatus(api, 200, "GET", `/api/backups?server_id=${server}&limit=1`)
         const link = /<([^>]+)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1] ?? ""

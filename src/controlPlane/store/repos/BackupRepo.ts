@@ -54,6 +54,7 @@ export interface BackupPage extends RowPage {
   readonly server_id?: string
   readonly blueprint_id?: string
   readonly state?: string
+  readonly target?: string
   /** Only backups that were begun at this time or later (RFC 3339). */
   readonly since?: string
 }
