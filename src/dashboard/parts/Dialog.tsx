@@ -7,6 +7,7 @@ import type { View } from "../dom/el.ts"
 import { counted } from "../dom/format.ts"
 import { icon } from "../dom/icons.tsx"
 import { tell } from "../state/notices.ts"
+import { route } from "../state/router.ts"
 import { titleOf } from "../state/rows.ts"
 import { rows } from "../state/servers.ts"
 import type { MenuItem } from "./Menu.tsx"
@@ -22,6 +23,9 @@ export const openDialog = (dialog: View): void => {
 export const closeDialog = (): void => {
   opened.value = null
 }
+
+// The Back button of the browser, too.
+route.subscribe(closeDialog)
 
 export const Dialogs = (): View | null => opened.value
 

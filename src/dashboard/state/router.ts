@@ -112,7 +112,9 @@ window.addEventListener("popstate", () => {
   // An address that the reader has changed is a new page.
   const to = positionIn(history.state, position + 1)
   const steps = to - position
-  if (guard !== undefined && steps !== 0 && !isLeaving) {
+  // Back on the page that the guard has kept.
+  if (steps === 0) return
+  if (guard !== undefined && !isLeaving) {
     history.go(-steps)
     return guard(() => {
       isLeaving = true
