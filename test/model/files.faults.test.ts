@@ -12,7 +12,7 @@ import { freePort, nodeIs, startNode } from "../support/nodes.ts"
 import { endLeftovers } from "../support/processes.ts"
 import { seeded } from "../support/random.ts"
 import { replicaSet } from "../support/replicaSet.ts"
-import { adminKey } from "../support/Service.ts"
+import { adminKey, type Service } from "../support/Service.ts"
 import { expectStatus } from "../support/servers.ts"
 import { temporaryFolder } from "../support/temporaryFolder.ts"
 import { makeKeeper } from "./keeper.ts"
@@ -83,6 +83,23 @@ const namesIn = (...path: ReadonlyArray<string>) => {
   }
 }
 
+interface BackupSeen {
+  readonly id: string
+  readonly node_id: string
+  readonly state: string
+}
+
+/** All pages of the list of backups. */
+const backupsOf = Effect.fnUntraced(function* (api: Service) {
+  const all: Array<BackupSeen> = []
+  for (let after = ""; ; after = `&after=${all.at(-1)?.id}`) {
+    const { json } = yield* expectStatus(api, 200, "GET", `/api/backups?limit=100${after}`)
+    const page: ReadonlyArray<BackupSeen> = json
+    if (page.length === 0) return all
+    all.push(...page)
+  }
+})
+
 /** The backups that a node stores, without their bases. */
 const backupsIn = (folder: string) =>
   namesIn(folder, "backups").filter((name) => idOfBase(name) === undefined)
@@ -139,12 +156,7 @@ describe("spec 3.19, 12: no backup that cannot be restored, no server that is ha
         const api = parts[0]?.service.latest() ?? assert.fail("no service")
         for (const { id, service } of parts) yield* nodeIs(service.latest(), id, true)
         for (const { check, idle } of keepers) yield* Effect.andThen(idle, check)
-        const { json } = yield* expectStatus(api, 200, "GET", "/api/backups?limit=100")
-        const backups: ReadonlyArray<{
-          readonly id: string
-          readonly node_id: string
-          readonly state: string
-        }> = json
+        const backups = yield* backupsOf(api)
         const done = backups.filter(({ state }) => state === "done")
         for (const [index, { id }] of done.entries()) {
           const text = yield* contentsOf(urls[index % urls.length] ?? "", id)
