@@ -3,7 +3,7 @@ import { Context, Effect, Layer } from "effect"
 import type { RestorePlan } from "../../contract/api/BackupsGroup.ts"
 import { describeAudit } from "../../contract/domain/AuditedRequest.ts"
 import type { BackupRecord, RestoredPart, RestoreRequest, RestoreWork } from "../../contract/domain/Backup.ts"
-import { Conflict } from "../../contract/domain/errors.ts"
+import { Conflict, InvalidRequest } from "../../contract/domain/errors.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { makeNodeAccess, unasked } from "../files/nodeAccess.ts"
@@ -23,10 +23,6 @@ const SKEW = 60_000
 const partOf = ({ mode = "replace", paths = ["/"] }: RestoreRequest): RestoredPart | undefined =>
   mode === "replace" && paths.includes("/") ? undefined : { mode, paths }
 
-/** Names the backup of the present files by what replaces them: a name, or the minute in which it was backed up. */
-const safetyName = ({ created_at, name }: BackupRecord) =>
-  `before ${name ?? `the one of ${created_at.slice(0, 16).replace("T", " ")} UTC`}`
-
 export class Restores extends Context.Service<Restores>()("muster/backups/Restores", {
   make: Effect.gen(function* () {
     const backups = yield* Backups
@@ -35,6 +31,33 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
     const { recordOf, refuseMoving } = yield* makeNodeCalls
     const { ask } = yield* makeNodeAccess
     const servers = yield* ServerManager
+
+    /**
+     * Names the backup of the present files by what replaces them: a name, or the minute in which it was backed up. What
+     * an earlier restore replaced keeps its name.
+     */
+    const safetyName = Effect.fnUntraced(function* ({ created_at, name, operation_id }: BackupRecord) {
+      const made = yield* Effect.option(operations.find(operation_id))
+      return name !== null && made._tag === "Some" && made.value.kind === "backup.restore"
+        ? name
+        : `before ${name ?? `the one of ${created_at.slice(0, 16).replace("T", " ")} UTC`}`
+    })
+
+    /** Refuses paths that a backup lacks. If no node can read it now, the restore itself does so. */
+    const checkPaths = Effect.fnUntraced(
+      function* (backup: BackupRecord, { paths = [] }: RestoreRequest) {
+        for (const path of paths) {
+          const at = { path, limit: 0 }
+          const { entry } = yield* backups.readOn(backup, (node, stored) => node.look(stored, at))
+          if (entry === undefined)
+            return yield* new InvalidRequest({
+              detail: `the backup has no ${path}`,
+              hint: "Choose paths that the backup has."
+            })
+        }
+      },
+      Effect.catchTag("Unavailable", () => Effect.void)
+    )
 
     /** Checks that the caller may restore the definition of a backup, if it asks for it, and returns the changes. */
     const checkDefinition = Effect.fnUntraced(function* (
@@ -93,7 +116,7 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
           ...(definition === undefined ? {} : { definition }),
           ...(yield* compared(server, backup, partOf(request))),
           must_stop: server.status !== "offline",
-          ...(request.safety === false ? {} : { safety: safetyName(backup) })
+          ...(request.safety === false ? {} : { safety: yield* safetyName(backup) })
         }
         return plan
       }),
@@ -101,6 +124,7 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
        * Begins the restore of a backup over the files of a server.
        * @error NotFound     the server or the backup is unknown
        * @error Conflict     the server is not offline, or the backup is not done
+       * @error InvalidRequest the backup lacks a path
        * @error LimitReached as of `Operations.begin`, or there is no room for the backup of the present files
        */
       restore: Effect.fn("Restores.restore")(function* (id: ServerId, request: RestoreRequest) {
@@ -112,9 +136,10 @@ export class Restores extends Context.Service<Restores>()("muster/backups/Restor
         if (server.status !== "offline") return yield* notOffline(server)
         if (server.install.phase !== "ready") return yield* wrongStatus(server)
         const definition = yield* checkDefinition(server, backup, request)
+        yield* checkPaths(backup, request)
         const kept = safety
           ? yield* newBackup(server, {
-              name: safetyName(backup),
+              name: yield* safetyName(backup),
               expires_in: SAFETY_EXPIRES,
               quiesce: "none"
             })

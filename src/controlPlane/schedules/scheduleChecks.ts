@@ -65,7 +65,8 @@ export const checkTimes = Effect.fnUntraced(function* (
   const times = timesOf(cron, timezone)
   if (Result.isFailure(times)) {
     const field = whyNoZone(timezone) === undefined ? "cron" : "timezone"
-    return yield* new InvalidRequest({ detail: `body field ${field}: ${times.failure}`, hint: CRON_HINT })
+    const hint = field === "cron" ? CRON_HINT : "Names are those of the IANA time zone database."
+    return yield* new InvalidRequest({ detail: `body field ${field}: ${times.failure}`, hint })
   }
   if (times.success.next(now) === undefined)
     return yield* new InvalidRequest({

@@ -57,6 +57,8 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         yield* restored(api, server, { backup_id: safety.id, safety: false })
         assert.strictEqual((yield* files.get("/later.txt")).text, "later")
         assert.lengthOf(yield* backupsOf(api, server), 2)
+        yield* restored(api, server, { backup_id: safety.id })
+        assert.strictEqual((yield* backupsOf(api, server))[0].name, "before old")
         const entries = (yield* expectStatus(
           api,
           200,
@@ -163,17 +165,35 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
       "a restore that fails before the start leaves a server that starts, and the operation says so",
       () =>
         Effect.gen(function* () {
-          const { api, id: server } = yield* scene("embedded")
+          const { api, files, id: server } = yield* scene("embedded")
+          yield* files.put("/thing", "a file")
           const backup_id = yield* backedUp(api, server)
-          const operation = yield* restored(api, server, { backup_id, paths: ["/none"], start: true })
+          yield* files.post("delete", { paths: ["/thing"] })
+          yield* files.put("/thing/inner", "in a folder")
+          const merge = { mode: "merge", paths: ["/thing"] }
+          const operation = yield* restored(api, server, { backup_id, ...merge, start: true })
           assert.strictEqual(operation.state, "failed")
           assert.match(
             operation.reason,
-            /\/none.*; the server was not started: start it, or restore it again$/
+            /\/thing.*; the server was not started: start it, or restore it again$/
           )
           yield* expectStatus(api, 200, "POST", `/api/servers/${server}/power`, { body: { action: "start" } })
           yield* becomes(api, server, "running")
         })
+    )
+
+    it.effect.each(places)("%s: a path that the backup lacks is refused before anything is made", (place) =>
+      Effect.gen(function* () {
+        const { api, files, id: server } = yield* scene(place)
+        yield* files.put("/world/level.dat", "old")
+        const backup_id = yield* backedUp(api, server)
+        const before = yield* backupsOf(api, server)
+        const refused = yield* api.request("POST", `/api/servers/${server}/restore`, {
+          body: { backup_id, paths: ["/world", "/none"] }
+        })
+        assertError(refused, 422, "the backup has no /none")
+        assert.deepStrictEqual(yield* backupsOf(api, server), before)
+      })
     )
 
     it.effect.each([

@@ -123,6 +123,7 @@ layer(service(), options)("schedules", (it) => {
           })
           assertError(answer, 422)
           assert.match(answer.json.detail, detail)
+          if ("timezone" in change) assert.include(answer.json.hint, "IANA")
         }
         assertError(
           yield* api.request("POST", "/api/schedules", { body: body({ server_id: "nothing" }) }),
