@@ -140,11 +140,15 @@ const makeCalls = Effect.fnUntraced(function* (pending: Pending) {
       return "again"
     }),
     remove: Effect.fnUntraced(function* (record: ServerRecord) {
-      const kept = yield* lifecycle.keeps(record.id)
-      yield* call(record.node_id, (daemon) => daemon.remove(record.id, kept ? { kept } : {}))
-      yield* mayUseReserve(lifecycle.remove(record.id, record.node_id))
-      removals.delete(record.id)
-      return "done" as const
+      const { id, node_id } = record
+      const kept = yield* lifecycle.keeps(id)
+      // Another process has ended the removal, or given it up: the files may be kept, or in use again.
+      const isOver = Effect.sync(() => removals.delete(id))
+      if (kept === undefined) return yield* Effect.as(isOver, "again" as const)
+      yield* call(node_id, (daemon) => daemon.remove(id, kept ? { kept } : {}))
+      const isRemoved = yield* mayUseReserve(lifecycle.remove(id, node_id))
+      if (!isRemoved) suspects.add(id)
+      return yield* Effect.as(isOver, isRemoved ? ("done" as const) : ("again" as const))
     })
   } satisfies Record<Action, Work>
 })

@@ -185,18 +185,24 @@ const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordC
      */
     beginRemoval: (id: ServerId, options: Pick<RemoveOptions, "onlyIf" | "purge">) =>
       write(beginRemoval(id, options)),
-    /** Whether the removal that has begun keeps the files. */
+    /** Whether the removal that has begun keeps the files; nothing if another process has ended it. */
     keeps: (id: ServerId) => read(servers.keeps(id)),
     giveUpRemoval: (id: ServerId) => write(servers.setRemoving(id, false)),
-    /** Deletes the record; false if there is none. Its nodes other than `from` must delete the files. */
-    remove: Effect.fnUntraced(function* (id: ServerId, from?: string) {
+    /**
+     * Deletes the record; false if there is none. Its nodes other than `from` must delete the files.
+     * @param known whether the node has kept the files; default: as recorded, and false without a recorded removal
+     */
+    remove: Effect.fnUntraced(function* (id: ServerId, from?: string, known?: boolean) {
       const requested = (yield* CurrentAudit) !== undefined
       const now = yield* Clock.currentTimeMillis
       const by = (keeps: boolean) => (record: ServerRecord) => ({
         destroys: !requested && hasExpired(record, now) ? EXPIRED : BY_CALLER,
         keeps
       })
-      const removed = Effect.flatMap(servers.keeps(id), (keeps) => change(id, by(keeps), from))
+      const removed = Effect.gen(function* () {
+        const keeps = known ?? (yield* servers.keeps(id))
+        return keeps === undefined ? undefined : yield* change(id, by(keeps), from)
+      })
       return (yield* write(removed)) !== undefined
     })
   }

@@ -60,7 +60,7 @@ export const makeRemove = Effect.gen(function* () {
           : Effect.andThen(continuesLater(lifecycle.giveUpRemoval(id)), mayBeForced(failWith(record, error)))
       )
     )
-    yield* continuesLater(lifecycle.remove(id, from))
+    yield* continuesLater(lifecycle.remove(id, from, keeps))
   }, Effect.uninterruptible)
 
   return Effect.fn("ServerManager.remove")((id: ServerId, options: RemoveOptions) =>

@@ -196,9 +196,11 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
       /** Records whether a removal that has begun keeps the files. */
       setKeeps: (id: ServerId, keeps: boolean) =>
         write(sql`UPDATE removals SET keeps = ${keeps ? 1 : 0} WHERE server_id = ${id}`),
-      /** Whether a removal that has begun keeps the files. */
+      /** Whether a removal that has begun keeps the files; nothing if none has, or it has ended. */
       keeps: (id: ServerId) =>
-        hasRows(sql`SELECT server_id FROM removals WHERE server_id = ${id} AND keeps = 1`),
+        Effect.map(sql`SELECT keeps FROM removals WHERE server_id = ${id}`, ([row]) =>
+          row === undefined ? undefined : Number(row.keeps) === 1
+        ),
       /** Whether a server was ever up. */
       hasRun: (id: ServerId) => hasRows(sql`SELECT id FROM servers WHERE id = ${id} AND has_run = 1`),
       setHasRun: (id: ServerId) => write(sql`UPDATE servers SET has_run = 1 WHERE id = ${id}`),

@@ -5,8 +5,8 @@ import { DaemonRefused } from "../../../../src/contract/nodeApi/Daemon.ts"
 import { until } from "../../../support/eventually.ts"
 import { makeHarness, request, runHarness } from "../support/harness.ts"
 
-const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival") {
-  const harness = yield* makeHarness()
+const makeInstalled = Effect.fnUntraced(function* (blueprint_id = "survival", keepDeleted = 0) {
+  const harness = yield* makeHarness({ keepDeleted })
   const plane = yield* harness.start()
   const { id } = yield* plane.servers.create(request({ blueprint_id }))
   yield* plane.becomes(id, "offline")
@@ -181,5 +181,38 @@ describe("spec 3.17: DELETE /api/servers/:server", () => {
           assert.strictEqual((yield* again.events(id)).filter((event) => event === "deleted").length, 1)
         }
       }).pipe(runHarness)
+  )
+
+  it.live("a removal that another replica has ended or given up is not done again", () =>
+    Effect.gen(function* () {
+      const { id, servers, daemon, becomes, lifecycle, settled, start, stop } = yield* makeInstalled(
+        "survival",
+        60
+      )
+      yield* servers.power(id, "start", 30)
+      yield* becomes(id, "running")
+      yield* servers.power(id, "kill", 0)
+      yield* becomes(id, "offline")
+      yield* settled
+      daemon.files.set(id, "a castle")
+      yield* lifecycle.beginRemoval(id, {})
+      assert.strictEqual(yield* lifecycle.keeps(id), true)
+      yield* stop
+      const again = yield* start({ connect: false })
+      const giveUp = Effect.ignore(again.lifecycle.giveUpRemoval(id))
+      daemon.step = Effect.suspend(() => (daemon.kept.has(id) ? giveUp : Effect.void))
+      yield* again.connect
+      yield* until(
+        "the node has the server again",
+        Effect.sync(() => daemon.calls.includes(`remove ${id}`) && daemon.instances.has(id))
+      )
+      yield* again.becomes(id, "offline")
+      assert.strictEqual(daemon.files.get(id), "a castle")
+      assert.strictEqual((yield* again.records).length, 1)
+
+      yield* again.servers.remove(id, { force: false })
+      assert.isUndefined(yield* again.lifecycle.keeps(id))
+      assert.strictEqual(daemon.files.get(id), "a castle")
+    }).pipe(runHarness)
   )
 })

@@ -41,7 +41,7 @@ import { ServerLifecycle } from "../../../../src/controlPlane/servers/state/Serv
 import { ServersOptions } from "../../../../src/controlPlane/servers/state/ServersOptions.ts"
 import { Journal } from "../../../../src/controlPlane/store/journal/Journal.ts"
 import { AuditRepo } from "../../../../src/controlPlane/store/repos/AuditRepo.ts"
-import { KeptServerRepo } from "../../../../src/controlPlane/store/repos/DeletedServerRepo.ts"
+import { KeepDeleted, KeptServerRepo } from "../../../../src/controlPlane/store/repos/DeletedServerRepo.ts"
 import { KeyRepo } from "../../../../src/controlPlane/store/repos/KeyRepo.ts"
 import { MigrationRepo } from "../../../../src/controlPlane/store/repos/MigrationRepo.ts"
 import { OperationRepo } from "../../../../src/controlPlane/store/repos/OperationRepo.ts"
@@ -115,6 +115,8 @@ export const makeHarness = Effect.fnUntraced(function* (
     readonly ports?: number /** A second node with that many ports. */
     readonly otherPorts?: number
     /** Delay before a call to a node is repeated. */
+    /** How long the files of deleted servers are kept, in seconds. */
+    readonly keepDeleted?: number
     readonly retryFrom?: Duration.Input
     /** How long a server of a rollout may wait for its node. */
     readonly rolloutNodeTimeout?: Duration.Input
@@ -198,7 +200,8 @@ export const makeHarness = Effect.fnUntraced(function* (
         Layer.mergeAll(own.registry, own.balancer, DaemonClient.layer, blueprintsOf(definitions))
       ),
       Layer.provideMerge(ApiKeys.layer()),
-      Layer.provideMerge(StoreTest)
+      Layer.provideMerge(StoreTest),
+      Layer.provide(Layer.succeed(KeepDeleted, options.keepDeleted ?? 0))
     )
 
   /** Starts a control plane; by default the node registers. `nodes`: its own view of the nodes. */
