@@ -123,7 +123,7 @@ const makeWork = Effect.fnUntraced(function* (
   })
 
   return (
-    instance: Instance,
+    found: Effect.Effect<Instance, FileError>,
     target: BackupTarget,
     { operation_id, task }: BackupTaskRequest,
     on: OnTask,
@@ -132,15 +132,17 @@ const makeWork = Effect.fnUntraced(function* (
     const { onBytes } = on
     switch (task.kind) {
       case "create":
-        return Effect.flatMap(inTurn(on, create(target, instance, task, operation_id, onBytes)), (figures) =>
-          Effect.map(whyNoRoom(files, instance, figures), (left) => ({ figures, left }))
-        )
+        return Effect.gen(function* () {
+          const instance = yield* found
+          const figures = yield* inTurn(on, create(target, instance, task, operation_id, onBytes))
+          return { figures, left: yield* whyNoRoom(files, instance, figures) }
+        })
       case "verify":
         return Effect.map(inTurn(on, verify(target, task, onBytes)), (figures) => ({ figures }))
       case "restore": {
         const restored = Effect.gen(function* () {
           const from = arrival ?? (yield* stored(target, task))
-          return yield* restore(instance, task, operation_id, { from, onBytes })
+          return yield* restore(yield* found, task, operation_id, { from, onBytes })
         })
         return Effect.map(restored, (left) => ({ left }))
       }
@@ -194,7 +196,9 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
   }
 
   const begin = Effect.fnUntraced(function* (id: ServerId, request: BackupTaskRequest, arrival?: Arrival) {
-    const instance = yield* instances.get(id)
+    const found = instances.get(id)
+    // The server of a backup that is verified may be on another node by now.
+    if (request.task.kind !== "verify") yield* found
     // Before the task is noted: a caller that leaves meanwhile would let one run that nothing works on.
     const target = yield* targets(request.target)
     const key = keyOf(request)
@@ -212,7 +216,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
     const onTurn = () => {
       task.state = begun(request)
     }
-    const work = Effect.exit(workOf(instance, target, request, { onBytes, onTurn, onWait }, arrival)).pipe(
+    const work = Effect.exit(workOf(found, target, request, { onBytes, onTurn, onWait }, arrival)).pipe(
       Effect.tap((exit) => settle(request, target, task, exit, arrival)),
       Effect.flatMap((exit) => arrival?.ended(exit) ?? Effect.void)
     )

@@ -32,6 +32,7 @@ import {
   newId,
   objectsOf,
   readOf,
+  restoreOf,
   verifyOf,
   worked
 } from "./scene.ts"
@@ -135,6 +136,19 @@ for (const [name, place] of Object.entries(places)) {
         truncateSync(part, 1_000)
         const short = yield* worked(scene, verify)
         assert.match(short.reason ?? "", /part-00001 is damaged: it has 1000 of \d+ bytes/)
+      })
+    )
+
+    it.live("a backup is verified on its node after its server has left it", () =>
+      Effect.gen(function* () {
+        const scene = yield* filesOf(place)
+        const { id, node } = scene
+        const { backup_id, figures } = yield* made(scene)
+        yield* node.daemon.remove(id, { moved: true })
+        const { state } = yield* worked(scene, verifyOf(backup_id, figures))
+        assert.strictEqual(state, "done")
+        const request = { operation_id: newId(), task: restoreOf(backup_id, figures), target: here }
+        assert.strictEqual(yield* refusalOf(scene.backups.work(id, request)), `404 server not found: ${id}`)
       })
     )
   })
