@@ -58,6 +58,12 @@ const notDone = ({ id, state }: BackupRecord) =>
     hint: "GET /api/backups/:backup has its state; a finished one is done."
   })
 
+const beingRead = (id: string, reader: Pick<OperationRecord, "id" | "kind">) =>
+  new Conflict({
+    detail: `operation ${reader.id} (${reader.kind}) reads the backup: ${id}`,
+    hint: "Wait until it has ended, or cancel the operation."
+  })
+
 /** Logs why the files of a backup are removed later. */
 export const removedLater = ({ id, node_id }: BackupRecord, why: string) =>
   Effect.logInfo(`the files of a backup are removed later: ${why}`).pipe(
@@ -72,12 +78,20 @@ export const makeRemoveBackup = Effect.gen(function* () {
   const repo = yield* BackupRepo
   const store = yield* Store
   const targets = yield* BackupTargets
-  /** @error NodeUnreachable | DaemonRefused | FileRefused the row stays, and the removal is repeated */
+  /**
+   * @error NodeUnreachable | DaemonRefused | FileRefused the row stays, and the removal is repeated
+   * @error Conflict an unfinished operation reads the backup
+   */
   return Effect.fnUntraced(function* (record: BackupRecord) {
     const { id, server_id, target } = record
     const access = yield* targets.accessOf(target)
     const node_id = targets.nodeFor(record, access)
-    yield* store.write(repo.deleting(id, index.factsOf(server_id)))
+    const marked = Effect.gen(function* () {
+      const reader = yield* repo.readerOf(id)
+      if (reader !== undefined) return yield* beingRead(id, reader)
+      yield* repo.deleting(id, index.factsOf(server_id))
+    })
+    yield* store.write(marked)
     // Without their node, the files of a backup on it are gone.
     if (access.type !== "node" || fleet.get(node_id) !== undefined)
       yield* Effect.flatMap(daemons.of(node_id), ({ backups }) => backups.remove(id, access))

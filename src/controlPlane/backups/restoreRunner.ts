@@ -47,6 +47,8 @@ export const makeStart = Effect.gen(function* () {
     })
 })
 
+const deleted = (id: string) => new OperationFailed({ reason: `the backup was deleted: ${id}` })
+
 /** The task of the node of the server. It reads the archive itself if it has the backup. */
 const taskOf = (
   backup: BackupRecord,
@@ -104,7 +106,7 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
 
   const backupOf = Effect.fnUntraced(function* (id: string) {
     const backup = yield* store.read(repo.find(id))
-    return backup ?? (yield* new OperationFailed({ reason: `the backup was deleted: ${id}` }))
+    return backup ?? (yield* deleted(id))
   })
 
   const callOf = Effect.fnUntraced(function* (operation: OperationRecord, server: ServerRecord) {
@@ -171,6 +173,8 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
       RunnerError
     > {
       const { backup, request, work } = yield* callOf(operation, server)
+      // It was deleted while the operation was stored, which keeps it from then on.
+      if (backup.state !== "done") return yield* deleted(backup.id)
       yield* awaitInstalled(server)
       const restored = Effect.gen(function* () {
         if (work.safety !== null)

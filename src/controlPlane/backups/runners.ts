@@ -106,9 +106,11 @@ export const BackupRunners = Layer.effectDiscard(
         const finished_at = yield* nowText
         const finish = Effect.gen(function* () {
           yield* repo.finish(backup.id, figures, { finished_at, reason }, server)
-          if (keep === undefined) return
+          // A backup that is not counted, such as the one that a restore makes first, changes nothing for the rule.
+          if (keep === undefined || backup.pinned || backup.expires_at !== null) return
           // The leader removes their files.
-          for (const { id } of surplus(yield* repo.doneOf(server.id), keep)) yield* repo.deleting(id, server)
+          for (const { id } of surplus(yield* repo.unreadOf(server.id), keep))
+            yield* repo.deleting(id, server)
         })
         yield* store.write(finish)
         if ((yield* backupOf(task)).state !== "done")

@@ -103,6 +103,36 @@ layer(Muster.layer(definitions), options)("rules of backups", (it) => {
       })
     )
 
+    it.effect("spec 12.5: the backup that a restore makes first removes no other, nor the restored one", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const server = yield* installed(api, "ruled")
+        const files = filesOf(api, server)
+        yield* files.put("/world/level.dat", "old")
+        const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+        const path = `/api/servers/${server}`
+        const states = Effect.map(expectStatus(api, 200, "GET", `${path}/backups`), ({ json }) =>
+          json.map(({ state }: { readonly state: string }) => state)
+        )
+        const backUp = (body: object) => expectStatus(api, 202, "POST", `${path}/backups`, { body, headers })
+        yield* backUp({ pinned: true })
+        const [pinned] = (yield* expectStatus(api, 200, "GET", `${path}/backups`)).json
+        yield* files.put("/world/level.dat", "new")
+        for (let made = 0; made < 2; made++) yield* backUp({})
+        yield* expectStatus(api, 200, "PATCH", `/api/backups/${pinned.id}`, { body: { pinned: false } })
+        const { json } = yield* expectStatus(api, 202, "POST", `${path}/restore`, {
+          body: { backup_id: pinned.id },
+          headers
+        })
+        assert.strictEqual(json.state, "done", JSON.stringify(json))
+        assert.deepStrictEqual(yield* states, ["done", "done", "done", "done"])
+        assert.strictEqual((yield* files.get("/world/level.dat")).text, "old")
+        yield* backUp({})
+        // Two by `keep`, and the one that the restore has made.
+        yield* eventually(states, ({ length }) => length === 3)
+      })
+    )
+
     it.effect("a target that the blueprint names is used, and must be defined", () =>
       Effect.gen(function* () {
         const api = yield* Muster

@@ -125,6 +125,11 @@ layer(Muster.layer(definitions), options)("drills", (it) => {
             409,
             `operation ${begun.json.id} (backup.drill) works on the server: ${begun.json.server_id}`
           )
+          assertError(
+            yield* api.request("DELETE", `/api/backups/${backup.id}`),
+            409,
+            `operation ${begun.json.id} (backup.drill) reads the backup: ${backup.id}`
+          )
           yield* expectStatus(api, 202, "DELETE", `/api/operations/${begun.json.id}`)
           yield* noDrill(api)
           const end = (yield* expectStatus(api, 200, "GET", `/api/operations/${begun.json.id}`)).json
@@ -133,6 +138,7 @@ layer(Muster.layer(definitions), options)("drills", (it) => {
             ok: false,
             reason: "a caller has cancelled it"
           })
+          yield* expectStatus(api, 204, "DELETE", `/api/backups/${backup.id}`)
           const timed = yield* installed(api, "game")
           const other = yield* expectStatus(
             api,

@@ -15,11 +15,12 @@ import { Labels } from "../../../contract/domain/Labels.ts"
 import { TimeText } from "../../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../../contract/domain/Operation.ts"
 import { Overrides } from "../../../contract/domain/Overrides.ts"
-import { jsonNumber } from "../sql/Backend.ts"
+import { jsonText } from "../sql/Backend.ts"
 import {
   BooleanColumn,
   countOf,
   equalTo,
+  firstRow,
   IntColumn,
   JsonColumn,
   newestFirst,
@@ -49,6 +50,8 @@ const encodeLabels = writeRow(JsonColumn(Labels))
 const readTotals = readRows(
   Schema.Struct({ blueprint_id: Schema.String, newest: Schema.String, stored_bytes: IntColumn })
 )
+
+const readReader = firstRow(Schema.Struct({ id: Schema.String, kind: Schema.String }))
 
 export interface BackupPage extends RowPage {
   readonly server_id?: string
@@ -90,6 +93,10 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
     const sql = yield* SqlClient.SqlClient
     const page = newestFirst(sql, "backups", backups.read)
     const { find, insert } = backups.on(sql)
+    const backupRead = jsonText(sql, "request", "backup_id")
+    const readers = sql`operations WHERE finished_at IS NULL
+      AND kind IN ('backup.restore', 'backup.drill', 'backup.verify')`
+    const isUnread = sql`id NOT IN (SELECT ${backupRead} FROM ${readers})`
     return {
       insert: (record: BackupRecord, server: ChangedServer | undefined) =>
         Effect.andThen(insert(record), announce(record, server)),
@@ -99,12 +106,17 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
       /** Returns, for each blueprint with good backups, the time of the newest one and the bytes that all take. */
       byBlueprint: readTotals(
         sql`SELECT blueprint_id, MAX(created_at) AS newest,
-            CAST(SUM(${jsonNumber(sql, "figures", "stored_bytes")}) AS BIGINT) AS stored_bytes
+            CAST(SUM(CAST(${jsonText(sql, "figures", "stored_bytes")} AS BIGINT)) AS BIGINT) AS stored_bytes
           FROM backups WHERE state = 'done' GROUP BY blueprint_id`
       ),
-      /** The good backups of a server. */
-      doneOf: (server_id: ServerId) =>
-        backups.read(sql`SELECT * FROM backups WHERE server_id = ${server_id} AND state = 'done'`),
+      /** An unfinished operation that reads a backup, if there is one. */
+      readerOf: (id: string) =>
+        readReader(sql`SELECT id, kind FROM ${readers} AND ${backupRead} = ${id} LIMIT 1`),
+      /** The good backups of a server that no unfinished operation reads. */
+      unreadOf: (server_id: ServerId) =>
+        backups.read(
+          sql`SELECT * FROM backups WHERE server_id = ${server_id} AND state = 'done' AND ${isUnread}`
+        ),
       /** Returns backups, newest first, unless no backup has the id `after`. */
       list: ({ after, limit, since, ...equal }: BackupPage) =>
         page({ limit, after }, [...equalTo(sql, equal), since !== undefined && sql`created_at >= ${since}`]),
@@ -171,10 +183,10 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
           server
         ),
       remove: (id: string) => write(sql`DELETE FROM backups WHERE id = ${id} AND state = 'deleting'`),
-      /** Backups that are to be removed at a time (RFC 3339): deleted ones, and expired ones that are not pinned. */
+      /** Backups that are to be removed at a time (RFC 3339): deleted ones, and expired ones that are neither pinned nor read. */
       due: (now: string, limit: number) =>
         backups.read(sql`SELECT * FROM backups WHERE state = 'deleting'
-          OR (expires_at <= ${now} AND pinned = 0 AND state IN ('done', 'failed'))
+          OR (expires_at <= ${now} AND pinned = 0 AND state IN ('done', 'failed') AND ${isUnread})
           ORDER BY created_at, id LIMIT ${limit}`)
     }
   })

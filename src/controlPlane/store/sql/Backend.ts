@@ -106,11 +106,11 @@ export const tableExists = (sql: SqlClient.SqlClient, name: string) =>
           WHERE relname = ${name} AND relnamespace = current_schema()::regnamespace`
   })
 
-/** The whole number of a field of a column with JSON. */
-export const jsonNumber = (sql: SqlClient.SqlClient, column: string, field: string) =>
+/** The text of a field of a column with JSON. */
+export const jsonText = (sql: SqlClient.SqlClient, column: string, field: string) =>
   sql.onDialectOrElse({
     sqlite: () => sql.literal(`(${column} ->> '${field}')`),
-    orElse: () => sql.literal(`(${column}::json ->> '${field}')::bigint`)
+    orElse: () => sql.literal(`(${column}::json ->> '${field}')`)
   })
 
 /** The channel that announces every commit with journal entries. */

@@ -3,7 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { BackupFigures, BackupRecord } from "../../../../src/contract/domain/Backup.ts"
 import { NodeId, ServerId } from "../../../../src/contract/domain/Id.ts"
+import { isExclusive, OperationKind } from "../../../../src/contract/domain/Operation.ts"
 import { BackupRepo } from "../../../../src/controlPlane/store/repos/BackupRepo.ts"
+import { newOperation, OperationRepo } from "../../../../src/controlPlane/store/repos/OperationRepo.ts"
 import { Store } from "../../../../src/controlPlane/store/Store.ts"
 import { databases, freshStore } from "../support/database.ts"
 
@@ -44,6 +46,36 @@ describe.each(databases)("spec 12.4: a backup that ends while it is cancelled (%
       assert.strictEqual((yield* read(repo.find("cancelled")))?.state, "queued")
       // The caller of a cancellation that was interrupted repeats it.
       assert.isDefined(yield* write(repo.unfinish("cancelled")))
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+})
+
+describe.each(databases)("spec 12.1: a backup that an unfinished operation reads (%s)", (kind) => {
+  it.effect("neither expires nor counts for `keep` until the operation has ended", () =>
+    Effect.gen(function* () {
+      const repo = yield* BackupRepo
+      const operations = yield* OperationRepo
+      const { read, write } = yield* Store
+      const { created_at, server_id } = backup("read")
+      const good = { state: "done", expires_at: created_at } as const
+      const idsOf = (found: ReadonlyArray<BackupRecord> | undefined = []) => found.map(({ id }) => id)
+      for (const id of ["other", "read"]) yield* write(repo.insert({ ...backup(id), ...good }, undefined))
+      for (const kind of OperationKind.literals.filter(isExclusive)) {
+        const request = { backup_id: "read" }
+        const begun = newOperation({ kind, server_id, request, created_by: null, created_at })
+        yield* write(operations.insert(begun, undefined))
+        const isRead = kind !== "backup.create"
+        const free = isRead ? ["other"] : ["other", "read"]
+        assert.deepStrictEqual(idsOf(yield* read(repo.due(created_at, 10))), free, kind)
+        assert.deepStrictEqual(idsOf(yield* read(repo.unreadOf(server_id))).toSorted(), free)
+        assert.deepStrictEqual(
+          yield* read(repo.readerOf("read")),
+          isRead ? { id: begun.id, kind } : undefined
+        )
+        assert.isUndefined(yield* read(repo.readerOf("other")))
+        yield* write(operations.end(begun.id, { ...end, state: "failed" }, undefined))
+      }
+      assert.deepStrictEqual(idsOf(yield* read(repo.due(created_at, 10))), ["other", "read"])
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 })
