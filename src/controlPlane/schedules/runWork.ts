@@ -75,6 +75,10 @@ const makeStartAgain = Effect.gen(function* () {
       : Effect.succeed(reason)
 })
 
+/** The reason of a server that is under way: what its step waits for, in place of why an earlier one has failed. */
+const waitsFor = (step: number, what: string) => `step ${step + 1} waits: ${what}`
+const isWait = (reason: string | null) => reason !== null && /^step \d+ waits: /.test(reason)
+
 /** Makes the chain of one server. */
 const makeChain = Effect.gen(function* () {
   const index = yield* ServerIndex
@@ -102,7 +106,7 @@ const makeChain = Effect.gen(function* () {
     begun: RunServerRecord
   ): Effect.fn.Return<void, Unavailable> {
     const { run, settings } = at
-    let server = begun
+    let server = isWait(begun.reason) ? { ...begun, reason: null } : begun
     while (server.step < settings.steps.length) {
       const step = settings.steps[server.step]
       if (step === undefined) break
@@ -122,7 +126,11 @@ const makeChain = Effect.gen(function* () {
                 Effect.sync(() => {
                   server = saved
                 })
-              )
+              ),
+            saveWaiting: (what) => {
+              const reason = what === undefined ? null : waitsFor(server.step, what)
+              return Effect.asVoid(save(at, { ...server, reason: server.reason ?? reason }))
+            }
           })
         })
       )

@@ -62,6 +62,12 @@ export const announce = Effect.fnUntraced(function* (
   yield* (yield* Transaction).append({ topic: "server:schedule", server_id, payload }, facts)
 })
 
+/** The reason of a run that is under way: that of its first server that has one, such as what its step waits for. */
+const waitOf = (servers: ReadonlyArray<RunServerRecord>) => {
+  const first = servers.find(({ reason, state }) => state === "running" && reason !== null)
+  return first === undefined ? {} : { reason: `server ${first.server_id}: ${first.reason}` }
+}
+
 const shownRun = (run: ScheduleRunRecord, servers: ReadonlyArray<RunServerRecord>): ScheduleRun => ({
   id: run.id,
   schedule_id: run.schedule_id,
@@ -69,7 +75,7 @@ const shownRun = (run: ScheduleRunRecord, servers: ReadonlyArray<RunServerRecord
   ...(run.started_at === null ? {} : { started_at: run.started_at }),
   ...(run.finished_at === null ? {} : { finished_at: run.finished_at }),
   state: run.state,
-  ...(run.reason === null ? {} : { reason: run.reason }),
+  ...(run.reason === null ? waitOf(servers) : { reason: run.reason }),
   servers: Object.fromEntries(
     servers.map(({ begun_at, reason, server_id, state, step }) => [
       server_id,

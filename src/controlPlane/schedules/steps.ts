@@ -1,7 +1,8 @@
 /** The steps of a schedule for one server (spec 13.5). Each can be repeated by a later leader. */
 import { createHash } from "node:crypto"
-import { Clock, Context, Data, Duration, Effect, Schedule } from "effect"
+import { Clock, Context, Data, Duration, Effect, Result, Schedule } from "effect"
 import type { BackupRequest } from "../../contract/domain/Backup.ts"
+import type { Unavailable } from "../../contract/domain/errors.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import type { PowerAction } from "../../contract/domain/NodeMessages.ts"
 import type { RunServerRecord, ScheduleRunRecord, ScheduleStep } from "../../contract/domain/Schedule.ts"
@@ -12,6 +13,9 @@ import { CurrentPrincipal, type Principal } from "../http/Principal.ts"
 import { Operations } from "../operations/Operations.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
+import { busy, ServerBusy } from "../servers/state/conflicts.ts"
+import { OperationRepo } from "../store/repos/OperationRepo.ts"
+import { Store } from "../store/Store.ts"
 import { Webhooks } from "../webhooks/Webhooks.ts"
 import { lackingFor } from "./scheduleChecks.ts"
 
@@ -43,6 +47,8 @@ export interface StepContext {
   readonly isRepeated: boolean
   /** Stores the number of lines of a warning that are written. */
   readonly saveWarned: (warned: number) => Effect.Effect<void>
+  /** Stores what the step waits for; nothing once it goes on. */
+  readonly saveWaiting: (what?: string) => Effect.Effect<void, Unavailable>
 }
 
 /** Returns a time for players: `1 minute`, `10 seconds`. */
@@ -67,14 +73,51 @@ interface Failure {
   readonly detail: string
 }
 
-/** Turns the failure of a call into that of the step. While node or database are away, the call is repeated. */
-const makeAttempt = Effect.map(SchedulesOptions, ({ patience }) => {
+/** Repeats a call while its node or the database is away. */
+const makeRepeated = Effect.map(SchedulesOptions, ({ patience }) => {
   const retry = {
     while: ({ _tag }: Failure) => _tag === "Unavailable" || _tag === "DatabaseFull",
     schedule: Schedule.max([Schedule.spaced("2 seconds"), Schedule.during(patience)])
   }
-  return <A, E extends Failure>(call: Effect.Effect<A, E>): Effect.Effect<A, StepFailed> =>
-    Effect.mapError(Effect.retry(call, retry), ({ detail }) => new StepFailed({ reason: detail }))
+  return <A, E extends Failure>(call: Effect.Effect<A, E>) => Effect.retry(call, retry)
+})
+
+const failed = ({ detail }: Failure) => new StepFailed({ reason: detail })
+
+/** Turns the failure of a call into that of the step. While node or database are away, the call is repeated. */
+const makeAttempt = Effect.map(
+  makeRepeated,
+  (repeated) =>
+    <A, E extends Failure>(call: Effect.Effect<A, E>): Effect.Effect<A, StepFailed> =>
+      Effect.mapError(repeated(call), failed)
+)
+
+/** As {@link makeAttempt}; a call that is refused as an operation has the server for itself waits for its end. */
+const makeInTurn = Effect.gen(function* () {
+  const attempt = yield* makeAttempt
+  const operations = yield* Operations
+  const repeated = yield* makeRepeated
+  const repo = yield* OperationRepo
+  const store = yield* Store
+
+  return Effect.fnUntraced(function* <A, E extends Failure>(
+    { record, saveWaiting }: Pick<StepContext, "record" | "saveWaiting">,
+    call: Effect.Effect<A, E>
+  ): Effect.fn.Return<A, StepFailed> {
+    while (true) {
+      const outcome = yield* Effect.result(repeated(call))
+      if (Result.isSuccess(outcome)) return outcome.success
+      const { failure } = outcome
+      if (failure._tag !== "Conflict") return yield* failed(failure)
+      const other = yield* attempt(store.read(repo.exclusiveOf(record.id)))
+      // The node itself refuses the start of a server that is being restored.
+      if (!(failure instanceof ServerBusy) && other?.kind !== "backup.restore") return yield* failed(failure)
+      if (other === undefined) continue
+      yield* attempt(saveWaiting(busy(other).detail))
+      yield* attempt(operations.ended(other))
+      yield* attempt(saveWaiting())
+    }
+  })
 })
 
 const makeConsoleSteps = Effect.gen(function* () {
@@ -113,6 +156,7 @@ const makeConsoleSteps = Effect.gen(function* () {
 const makePowerStep = Effect.gen(function* () {
   const servers = yield* ServerManager
   const attempt = yield* makeAttempt
+  const inTurn = yield* makeInTurn
 
   /** Whether a restart that an earlier leader has begun needs no repetition. */
   const hasRestarted = Effect.fnUntraced(function* ({ record, server: { begun_at } }: StepContext) {
@@ -125,7 +169,7 @@ const makePowerStep = Effect.gen(function* () {
 
   return Effect.fnUntraced(function* (at: StepContext, action: PowerAction, wait_seconds?: number) {
     if (action === "restart" && at.isRepeated && (yield* hasRestarted(at))) return
-    yield* attempt(servers.power(at.record.id, action, wait_seconds))
+    yield* inTurn(at, servers.power(at.record.id, action, wait_seconds))
   })
 })
 
@@ -161,13 +205,16 @@ const makeBackupStep = Effect.gen(function* () {
   const backups = yield* Backups
   const operations = yield* Operations
   const attempt = yield* makeAttempt
+  const inTurn = yield* makeInTurn
   return Effect.fnUntraced(function* (
-    { name, record, run, server }: StepContext,
+    at: StepContext,
     { background = false, ...request }: BackupRequest & { readonly background?: boolean }
   ) {
+    const { name, record, run, server } = at
     const id = serverId(createHash("sha256").update(`${run.id} ${record.id} ${server.step}`).digest())
     const schedule = { id: run.schedule_id, name }
-    const operation = yield* attempt(
+    const operation = yield* inTurn(
+      at,
       Effect.gen(function* () {
         return (
           (yield* backups.operationOf(id)) ?? (yield* backups.create(record.id, request, { id, schedule }))
@@ -186,6 +233,7 @@ const makeBackupStep = Effect.gen(function* () {
 export const makeStep = Effect.gen(function* () {
   const servers = yield* ServerManager
   const attempt = yield* makeAttempt
+  const inTurn = yield* makeInTurn
   const { warn, write } = yield* makeConsoleSteps
   const power = yield* makePowerStep
   const backUp = yield* makeBackupStep
@@ -208,7 +256,7 @@ export const makeStep = Effect.gen(function* () {
       )
     }
     if ("upgrade" in step)
-      return yield* Effect.asVoid(attempt(servers.upgrade(record.id, { dry_run: false, ...step.upgrade })))
+      return yield* Effect.asVoid(inTurn(at, servers.upgrade(record.id, { dry_run: false, ...step.upgrade })))
     if ("backup" in step) return yield* backUp(at, step.backup)
     return yield* sendWebhook(at, step.webhook)
   })

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { TestClock } from "effect/testing"
+import { DaemonRefused } from "../../../src/contract/nodeApi/Daemon.ts"
 import type { Principal } from "../../../src/controlPlane/http/Principal.ts"
 import { FakeTasks } from "../operations/FakeTasks.ts"
 import { makeHarness, request, runHarness as runAny } from "../servers/support/harness.ts"
@@ -178,6 +179,91 @@ describe("spec 13.5: runs", () => {
         })
       )
     })
+  )
+
+  it.effect("a step that an operation of the server refuses waits for its end, and the run says so", () =>
+    Effect.suspend(() => {
+      const tasks = new FakeTasks()
+      return runHarness(
+        Effect.gen(function* () {
+          const { plane: first, server, start } = yield* withServer({ runners: tasks.layer })
+          const run = Effect.fnUntraced(function* (change: Parameters<typeof schedule>[0]) {
+            const { id } = yield* create(first, { server_id: server, cron: "0 0 1 1 *", ...change })
+            yield* first.schedules.run(id).pipe(as(admin))
+            return id
+          })
+          const begun = (count: number) =>
+            passUntil(
+              `${count} backups have begun`,
+              Effect.sync(() => tasks.tasks.size === count)
+            )
+          const waits = Effect.fnUntraced(function* (plane: Plane, id: string, reason: string | undefined) {
+            const now = Effect.map(runsOf(plane, id), ([one]) => one?.servers[server])
+            yield* passUntil(
+              reason === undefined ? "it goes on" : "it waits",
+              Effect.map(now, (one) => one?.state === "running" && one.reason === reason)
+            )
+          })
+          const node = yield* run({ name: "node", steps: [{ backup: {} }] })
+          yield* begun(1)
+          const [operation = ""] = tasks.tasks.keys()
+          const offsite = yield* run({
+            name: "offsite",
+            steps: [{ backup: { background: true } }, { wait: 60 }]
+          })
+          const upgrade = yield* run({ name: "upgrade", steps: [{ upgrade: {} }] })
+          const reason = `step 1 waits: operation ${operation} (backup.create) works on the server: ${server}`
+          for (const id of [offsite, upgrade]) yield* waits(first, id, reason)
+          assert.deepInclude((yield* runsOf(first, offsite))[0], { reason: `server ${server}: ${reason}` })
+          yield* first.stop
+          const plane = yield* start()
+          yield* TestClock.adjust("10 minutes")
+          for (const id of [offsite, upgrade]) yield* waits(plane, id, reason)
+          tasks.change(operation, { end: "done" })
+          assert.strictEqual((yield* ended(plane, node)).state, "done")
+          yield* begun(2)
+          yield* waits(plane, offsite, undefined)
+          assert.strictEqual((yield* ended(plane, offsite)).state, "done")
+          tasks.change([...tasks.tasks.keys()][1] ?? "", { end: "done" })
+          assert.strictEqual((yield* ended(plane, upgrade)).state, "done")
+        })
+      )
+    })
+  )
+
+  it.effect(
+    "a start that the node refuses during a restore waits for its end; other refusals fail at once",
+    () =>
+      Effect.suspend(() => {
+        const tasks = new FakeTasks()
+        return runHarness(
+          Effect.gen(function* () {
+            const { daemon, plane, server } = yield* withServer({ runners: tasks.layer })
+            const refusal = new DaemonRefused({
+              status: 409,
+              detail: "the server is being restored",
+              hint: ""
+            })
+            const { id } = yield* create(plane, { server_id: server, steps: [{ power: "start" }] })
+            daemon.fault("power", refusal)
+            yield* plane.schedules.run(id).pipe(as(admin))
+            assert.deepInclude((yield* ended(plane, id)).servers[server], {
+              ...{ state: "failed", reason: "step 1: the server is being restored" }
+            })
+            const [record] = yield* plane.records
+            if (record === undefined) return assert.fail("no server")
+            const { id: operation } = yield* plane.operations.begin("backup.restore", record, {})
+            daemon.fault("power", refusal)
+            yield* plane.schedules.run(id).pipe(as(admin))
+            yield* passUntil(
+              "it waits",
+              Effect.map(runsOf(plane, id), ([run]) => /restore\) works on/.test(run?.reason ?? ""))
+            )
+            tasks.change(operation, { end: "done" })
+            assert.strictEqual((yield* ended(plane, id)).state, "done")
+          })
+        )
+      })
   )
 
   it.effect("300 servers by a selector: at most max_parallel at a time, the condition skips others", () =>

@@ -27,8 +27,10 @@ export const moving = (id: ServerId): Conflict =>
   })
 
 /** 409: an operation has the server for itself (spec 12.4). */
-export const busy = ({ id, kind, server_id }: OperationRecord): Conflict =>
-  new Conflict({
+export class ServerBusy extends Conflict {}
+
+export const busy = ({ id, kind, server_id }: OperationRecord): ServerBusy =>
+  new ServerBusy({
     detail: `operation ${id} (${kind}) works on the server: ${server_id}`,
     hint: "Wait until it has ended, or cancel the operation."
   })
