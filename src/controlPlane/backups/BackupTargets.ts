@@ -167,6 +167,13 @@ export class BackupTargets extends Context.Service<BackupTargets>()("muster/back
 
     return {
       accessOf,
+      /** Checks that a target can be used. @error InvalidRequest | Conflict it is not defined, or its secret is lost */
+      check: (id: string, where: string) =>
+        Effect.catchTag(
+          accessOf(id),
+          "NotFound",
+          ({ detail, hint }) => new InvalidRequest({ detail: `${where}: ${detail}`, hint })
+        ),
       nodeFor,
       list: Effect.gen(function* () {
         const own = (yield* store.read(repo.all)).filter(({ id }) => !file.has(id)).map(viewOf)

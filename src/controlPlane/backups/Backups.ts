@@ -14,7 +14,7 @@ import {
   type CreateTask
 } from "../../contract/domain/Backup.ts"
 import { NODE_TARGET } from "../../contract/domain/BackupTarget.ts"
-import { Conflict, type Forbidden, InvalidRequest, NotFound } from "../../contract/domain/errors.ts"
+import { Conflict, type Forbidden, NotFound } from "../../contract/domain/errors.ts"
 import { type ServerId, serverId } from "../../contract/domain/Id.ts"
 import { idBytes } from "../../contract/domain/idBytes.ts"
 import { expiryOf, type LabelCondition, meets } from "../../contract/domain/Labels.ts"
@@ -185,14 +185,8 @@ export const makeNewBackup = Effect.gen(function* () {
     const rule = yield* blueprints.backupRule(server.blueprint_id)
     const target = request.target ?? rule.target ?? NODE_TARGET
     // The task gets the secret when it runs; here it is checked that there is one.
-    yield* Effect.catchTag(targets.accessOf(target), "NotFound", ({ detail, hint }) =>
-      Effect.fail(
-        new InvalidRequest({
-          detail: `${request.target === undefined ? "backup.target of the blueprint" : "body field target"}: ${detail}`,
-          hint
-        })
-      )
-    )
+    const where = request.target === undefined ? "backup.target of the blueprint" : "body field target"
+    yield* targets.check(target, where)
     const quiesce = yield* quiesceOf(server, request.quiesce)
     const now = yield* Clock.currentTimeMillis
     const { blueprint_id, id, labels, name = null, overrides = {} } = server

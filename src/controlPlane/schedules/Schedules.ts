@@ -17,12 +17,19 @@ import {
   scheduleDefaults
 } from "../../contract/domain/Schedule.ts"
 import { nextTimes } from "../../shared/work/cronTimes.ts"
+import { BackupTargets } from "../backups/BackupTargets.ts"
 import { CurrentPrincipal, currentCreator } from "../http/Principal.ts"
 import { unknownAfter } from "../servers/list/listQuery.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
 import { WebhookRepo } from "../store/repos/WebhookRepo.ts"
 import { Store } from "../store/Store.ts"
-import { checkTimes, lackingRights, makeScheduleServers, requireRights } from "./scheduleChecks.ts"
+import {
+  checkTimes,
+  lackingFor,
+  lackingRights,
+  makeScheduleServers,
+  requireRights
+} from "./scheduleChecks.ts"
 import { makeRuns, makeView, stillRuns, tooManyServers } from "./scheduleRuns.ts"
 
 const PLANNED_TIMES = 10
@@ -68,15 +75,24 @@ const refuseOfBlueprint = ({ id, settings: { name, selector, source } }: Schedul
 
 const isoOf = (at: number | undefined) => (at === undefined ? null : new Date(at).toISOString())
 
-/** Checks the times and the servers of a schedule, and returns its times. */
-const makeCheck = Effect.map(makeScheduleServers, (servers) =>
-  Effect.fnUntraced(function* (settings: ScheduleSettings, now: number) {
+/** Checks the times and the servers of a schedule with the targets of some steps, and returns its times. */
+const makeCheck = Effect.gen(function* () {
+  const servers = yield* makeScheduleServers
+  const targets = yield* BackupTargets
+  return Effect.fnUntraced(function* (settings: ScheduleSettings, now: number, steps = settings.steps) {
     const times = yield* checkTimes(settings, now)
     if (settings.server_id === undefined) yield* servers.select(settings)
     else yield* servers.find(settings.server_id)
+    const caller = yield* CurrentPrincipal
+    for (const [index, step] of steps.entries()) {
+      const target = "backup" in step ? step.backup.target : undefined
+      // A key that may not make backups does not learn which targets there are.
+      if (target !== undefined && lackingFor(caller, step) === undefined)
+        yield* targets.check(target, `body field steps: step ${index + 1}`)
+    }
     return times
   })
-)
+})
 
 /** Shows what a schedule would do. */
 const makePlan = Effect.gen(function* () {
@@ -160,7 +176,8 @@ const makeChanges = Effect.gen(function* () {
     yield* refuseOfBlueprint(before)
     const now = yield* Clock.currentTimeMillis
     const wanted = changedSettings(before.settings, change)
-    const times = yield* check(wanted, now)
+    // A schedule whose target is gone can still be paused.
+    const times = yield* check(wanted, now, change.steps ?? [])
     yield* requireRights(wanted)
     const caller = yield* CurrentPrincipal
     const saved = Effect.gen(function* () {
@@ -198,7 +215,7 @@ const makeChanges = Effect.gen(function* () {
 
   return {
     /**
-     * @error InvalidRequest times that cannot be read, or none
+     * @error InvalidRequest times that cannot be read, or none; a backup target that is not defined
      * @error NotFound       the server does not exist, or the key may not read it
      * @error Forbidden      the key lacks the right of a step
      * @error Conflict       there are too many schedules, or a blueprint has it

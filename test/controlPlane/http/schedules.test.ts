@@ -129,7 +129,22 @@ layer(service(), options)("schedules", (it) => {
           yield* api.request("POST", "/api/schedules", { body: body({ server_id: "nothing" }) }),
           404
         )
-        for (let n = 0; n < 10; n++) yield* create(api, { server_id: server })
+        const unknown = { server_id: server, steps: [{ wait: 1 }, { backup: { target: "nosuch" } }] }
+        const detail = "body field steps: step 2: target not found: nosuch"
+        for (const query of ["", "?dry_run=true"])
+          assertError(
+            yield* api.request("POST", `/api/schedules${query}`, { body: body(unknown) }),
+            422,
+            detail
+          )
+        const target = { id: "nas", type: "node", folder: "/srv/nas" }
+        yield* expectStatus(api, 201, "POST", "/api/backup-targets", { body: target })
+        const { id } = yield* create(api, { server_id: server, steps: [{ backup: { target: "nas" } }] })
+        yield* expectStatus(api, 204, "DELETE", "/api/backup-targets/nas")
+        const change = (to: object) => api.request("PATCH", `/api/schedules/${id}`, { body: to })
+        assertError(yield* change({ steps: unknown.steps }), 422, detail)
+        assert.strictEqual((yield* change({ enabled: false })).json.enabled, false)
+        for (let n = 1; n < 10; n++) yield* create(api, { server_id: server })
         const eleventh = yield* api.request("POST", "/api/schedules", { body: body({ server_id: server }) })
         assertError(eleventh, 409, `server ${server} has 10 schedules`)
       })

@@ -168,7 +168,7 @@ export const makeHarness = Effect.fnUntraced(function* (
       Layer.provideMerge(layerWebhooks({ allowPrivate: true, variable: () => undefined })),
       Layer.provideMerge(
         Backups.layer.pipe(
-          Layer.provide(BackupTargets.layer({ allowPrivate: true, variable: () => undefined })),
+          Layer.provideMerge(BackupTargets.layer({ allowPrivate: true, variable: () => undefined })),
           Layer.provide(Fleet.layer)
         )
       ),
