@@ -33,6 +33,10 @@ layer(service(), options)("muster backups targets", (it) => {
         assert.notProperty(again, "prefix")
         assert.include(yield* refused(64, "backups", "targets", "patch", "offsite"), "Say what to change")
         assert.match(yield* done("backups", "targets", "test", "node"), /can write, read and delete\.$/)
+        const [{ name }] = JSON.parse(yield* done("nodes", "list", "--json"))
+        const tested = yield* done("backups", "targets", "test", "node", "--node", name)
+        assert.match(tested, /can write, read and delete\.$/)
+        assert.include(yield* refused(3, "backups", "targets", "test", "node", "--node", "x"), "nodes list")
         const failed = yield* refused(1, "backups", "targets", "test", "offsite")
         assert.match(failed, /cannot write: write \w+\/test to bucket kept: /)
         assert.include(

@@ -28,15 +28,21 @@ const otherBytes = ({ id, sha256 }: Backup, digest: string) =>
 const NOT_COMPARED =
   " It has no SHA-256 to compare; the node has compared each file with its own while it was sent."
 
-/** A damaged part breaks the connection, too. */
+/** A damaged part breaks the connection, too: the service responds then. */
 const orDamaged =
-  ({ id }: Backup) =>
+  ({ id }: Backup, received: () => number) =>
   (error: CommandError) =>
-    error.status === "unreachable"
-      ? CommandError.unreachable(
-          `${error.message}. If the service runs, \`muster backups verify ${id}\` names a damaged part`
-        )
-      : error
+    Effect.andThen(
+      Effect.mapError(
+        ask((muster) => muster.backups.get({ params: { backup: id } })),
+        () => error
+      ),
+      error.status === "unreachable"
+        ? CommandError.failed(
+            `the download was broken off after ${received()} bytes: the backup may be damaged. \`muster backups verify ${id}\` names a damaged part; if there is none, download it again`
+          )
+        : error
+    )
 
 /** Passes on bytes of a backup. @error CommandError their digest is not the one of the backup (failed) */
 const checked = <E, R>(backup: Backup, bytes: Stream.Stream<Uint8Array, E, R>) =>
@@ -91,19 +97,28 @@ export const get = command("get", {
     // The download says why a backup has no archive.
     const backup = yield* ask((muster) => muster.backups.get({ params: { backup: named.id } }))
     const path = Option.getOrUndefined(wanted)
+    let received = 0
     const source: Source = {
       path: path ?? `the backup ${backup.id}`,
       read: (muster, options) =>
-        muster.downloadBackup(backup.id, { ...options, ...(path === undefined ? {} : { path }) })
+        muster.downloadBackup(backup.id, {
+          ...options,
+          ...(path === undefined ? {} : { path }),
+          onProgress: ({ done }) => {
+            received = (options.start ?? 0) + done
+          }
+        })
     }
     // The archive of the kind `written` is made with its base while it is sent: its digest is not known.
     const isMade = path === undefined && backup.kind === "written"
     const isChecked = path === undefined && !isMade
     const size = isMade ? backup.size_bytes : backup.stored_bytes
+    const explained = orDamaged(backup, () => received)
     if (local === "-") {
-      const bytes = Stream.mapError(
+      const bytes = Stream.catchTag(
         askStream((muster) => source.read(muster, {})),
-        orDamaged(backup)
+        "CommandError",
+        (error) => Stream.fromEffectDrain(explained(error))
       )
       return yield* Stream.run(isChecked ? checked(backup, bytes) : bytes, toStandardOutput)
     }
@@ -122,7 +137,7 @@ export const get = command("get", {
         const file = within(folder, partName(name, noted.key))
         const check = isChecked ? { check: checkFile(backup) } : {}
         yield* getFile(source, target, { file, mode: 0o600, note, ...check }, progress).pipe(
-          Effect.catchTag("CommandError", (error) => Effect.fail(orDamaged(backup)(error)))
+          Effect.catchTag("CommandError", explained)
         )
       })
     )

@@ -1,10 +1,10 @@
 /** `muster backups targets`: where backups are stored (spec 12.6). */
 import { Console, Effect, Option } from "effect"
 import type { BackupTargetView } from "../../contract/domain/BackupTarget.ts"
-import { NodeId } from "../../contract/domain/Id.ts"
 import { choiceFlag, command, given, group, switchFlag, textArgument, textFlag } from "../shared/command.ts"
 import { CommandError, wrongUsage } from "../shared/failures.ts"
 import { ask } from "../shared/musterClient.ts"
+import { nodeNamed } from "../shared/named.ts"
 import { type Listing, listCommand, outputFlags, printOne, wide } from "../shared/output.ts"
 import { confirm, lineIn, yesFlag } from "../shared/terminal.ts"
 
@@ -147,14 +147,13 @@ const test = command("test", {
     "muster backups targets test offsite": "From any connected node",
     "muster backups targets test offsite --node n1": "From one node"
   },
-  input: { target: targetArgument, node: textFlag("node", "Id of the node that tests it") },
+  input: {
+    target: targetArgument,
+    node: textFlag("node", "The node that tests it: its id, the beginning of one, or its name")
+  },
   *run({ node, target }) {
-    const tested = yield* ask((muster) =>
-      muster.backupTargets.test({
-        params: { target },
-        payload: given({ node_id: Option.map(node, NodeId.make) })
-      })
-    )
+    const payload = Option.isSome(node) ? { node_id: (yield* nodeNamed(node.value)).id } : {}
+    const tested = yield* ask((muster) => muster.backupTargets.test({ params: { target }, payload }))
     if (!tested.ok)
       return yield* CommandError.failed(
         `node ${tested.node_id} cannot ${tested.step ?? "use"}: ${tested.reason ?? "no reason given"}`

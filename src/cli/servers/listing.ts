@@ -281,7 +281,7 @@ const deleted: Listing<Server> = {
     address: address,
     labels: labelsOf,
     deleted: ({ deleted_at }) => deleted_at ?? "",
-    purged: ({ purge_at }) => purge_at ?? ""
+    "kept until": ({ purge_at }) => purge_at ?? ""
   }
 }
 

@@ -1,10 +1,10 @@
-import { Console, Effect } from "effect"
+import { Console, Effect, Option } from "effect"
 import { Argument, Command } from "effect/cli"
 import { ServerId } from "../../contract/domain/Id.ts"
 import type { Server } from "../../contract/domain/Server.ts"
 import { choiceFlag, command, given, group, switchFlag, textArgument, textFlag } from "../shared/command.ts"
 import { ask, CommandClient } from "../shared/musterClient.ts"
-import { only, serverArgument, serverNamed, serversOf } from "../shared/named.ts"
+import { MOST, only, serverArgument, serverNamed, serversOf } from "../shared/named.ts"
 import { formatOf, jsonOf, type Listing, objectCommand, outputFlags, printList } from "../shared/output.ts"
 import { changes } from "../shared/rollout.ts"
 import { confirm, note, yesFlag } from "../shared/terminal.ts"
@@ -24,6 +24,7 @@ import {
   restart,
   start,
   stop,
+  type Target,
   targetsOf,
   unpause
 } from "./power.ts"
@@ -65,16 +66,31 @@ export const remove = command("delete", {
     }
     const targets = yield* targetsOf(input)
     if (targets.servers.length === 0) return yield* Console.error("No servers match.")
-    yield* confirmed(purge ? "Delete with all files, for good," : "Delete", targets, input.yes)
-    yield* acted(() => "is deleted", targets, {
+    const verb = purge ? "Delete with all files, for good," : "Delete"
+    const isFinal = purge || targets.servers.every(({ save }) => save === false)
+    const what = isFinal ? " This cannot be undone." : " Only a saved server that has run can be undeleted."
+    yield* confirmed(verb, targets, input.yes, what)
+    let kept: ReadonlyArray<Server> | undefined
+    const look = (query: { readonly q?: string }) =>
+      Effect.map(Effect.option(serversOf({ ...query, deleted: true, limit: MOST })), (found) => {
+        kept = Option.getOrUndefined(found)
+      })
+    const result = ({ id }: Target) => {
+      if (kept === undefined) return "is deleted"
+      const until = kept.find((one) => one.id === id)?.purge_at
+      return `is deleted; it ${until === undefined ? "cannot be undeleted" : `can be undeleted until ${until}`}`
+    }
+    yield* acted(result, targets, {
       one: (server) =>
-        ask((muster) => muster.servers.remove({ params: { server }, query: { force, purge } })),
+        ask((muster) => muster.servers.remove({ params: { server }, query: { force, purge } })).pipe(
+          Effect.andThen(look({ q: server }))
+        ),
       many: (selector) =>
         ask((muster) =>
           muster.servers.removeMany({
             payload: { selector, ...(force ? { force } : {}), ...(purge ? { purge } : {}) }
           })
-        )
+        ).pipe(Effect.tap(look({})))
     })
   }
 })

@@ -187,19 +187,28 @@ const flags: Readonly<Record<string, string>> = { q: "search", server_id: "serve
 const longestFirst = Object.keys(commands).toSorted((one, other) => other.length - one.length)
 
 /** A route, with a query that has a flag, but not as the beginning of a longer one. */
-const named = new RegExp(
+const routes = new RegExp(
   `(${longestFirst.join("|")})(?![\\w/:-])(?:\\?(q|object|server_id|state)=(\\w+))?`,
   "g"
 )
 
-/** Replaces routes and parameters in a message by commands and flags; without `server`, commands have a placeholder. */
-export const withCommands = (message: string, server = "<server>"): string =>
-  message
-    .replace(named, (_, route: string, name: string | undefined, value: string) => {
+/** The beginning of a message that names the server or the run of the command in its hint. */
+const aboutObject = /^(?:server is [a-z ]+: (\w+)|schedule \w+ runs: (\w+))\. /
+
+/**
+ * Replaces routes and parameters in a message by commands and flags; commands have a placeholder where neither `server`
+ * nor the message names the object.
+ */
+export const withCommands = (message: string, server?: string): string => {
+  const [, named = "<server>", run = "<run>"] = aboutObject.exec(message) ?? []
+  return message
+    .replace(routes, (_, route: string, name: string | undefined, value: string) => {
       const words = /^(.*?)(?:DELETE|GET|POST|PATCH) /.exec(route)?.[1] ?? ""
       const option = name === undefined ? "" : ` --${flags[name] ?? name} ${value}`
-      return `${words}\`${commands[route]?.replace("<server>", server)}${option}\``
+      const command = commands[route]?.replace("<server>", server ?? named).replace("<run>", run)
+      return `${words}\`${command}${option}\``
     })
     .replace(/\boverrides\.save: true/g, "`--set save=true`")
     .replace(/\bsend force=true\b/g, "add `--force`")
     .replace(/\bSend overwrite=replace, or\b/g, "Add `--force`, or")
+}

@@ -213,7 +213,8 @@ const ofTransport = (failure: HttpClientError.HttpClientError, url: string): Com
   const { response } = failure
   const { code, kind } = whyNoAnswer(failure)
   // A code of the system: the connection broke while the response arrived.
-  if (response !== undefined && !OF_PROXY.includes(response.status) && code === "") return undefined
+  if (response !== undefined && !OF_PROXY.includes(response.status))
+    return code === "" ? undefined : CommandError.unreachable(`${url} broke off its response (${code})`)
   const hint =
     socketPathOf(url) !== undefined
       ? hintOfSocket(code)

@@ -70,7 +70,8 @@ export const serversOf = (query: NonNullable<RequestOf<ServerEndpoints["list"]>[
     (found: ReadonlyArray<Server | string>) => found.filter(isWhole)
   )
 
-const MOST = "1000"
+/** Servers of the largest page of a list. */
+export const MOST = "1000"
 
 /** Returns the server of an argument, with `status` and `name`; `include`: further fields. */
 export const serverNamed = Effect.fnUntraced(function* (text: string, include: ReadonlyArray<string> = []) {

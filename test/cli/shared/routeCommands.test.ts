@@ -49,6 +49,14 @@ describe("spec 8: hints of the service", () => {
       ["see GET /api/servers?q=k7f now", "see `muster servers list --search k7f` now"],
       ["Stop it first: POST /api/servers/:server/power.", "Stop it first: `muster servers stop <server>`."],
       [
+        "server is running: k7f3m1x9q2ab. Stop it first: POST /api/servers/:server/power.",
+        "server is running: k7f3m1x9q2ab. Stop it first: `muster servers stop k7f3m1x9q2ab`."
+      ],
+      [
+        "schedule s1 runs: r2. Wait for its end, or cancel it: POST /api/runs/:run/cancel.",
+        "schedule s1 runs: r2. Wait for its end, or cancel it: `muster schedules cancel r2`."
+      ],
+      [
         "Read GET /api/servers/:server/logs, then start it again: POST /api/servers/:server/power.",
         "Read `muster servers logs <server>`, then start it again: `muster servers start <server>`."
       ],
