@@ -1,6 +1,6 @@
 /** The backups of a node: the calls and their wire, between the control plane and a daemon (spec 12.3). */
-import { type Effect, Schema, type Scope, type Stream } from "effect"
-import { HttpApiGroup, OpenApi } from "effect/http-api"
+import { type Effect, Schema, type Scope, type Stream, Struct } from "effect"
+import { HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { endpoints } from "../api/endpoint.ts"
 import { Policy } from "../api/middleware.ts"
 import {
@@ -73,6 +73,10 @@ export interface StoredBackup {
   readonly archive: ArchiveFigures
 }
 
+/** A cancelled restore whose files are in place nevertheless, and what it has left out. */
+const PlacedRestore = BackupTaskState.mapFields(Struct.pick(["reason"]))
+export type PlacedRestore = typeof PlacedRestore.Type
+
 /** The part of a backup that is compared; unset for all of it in place of all files. */
 export interface CompareRequest {
   readonly part?: RestoredPart
@@ -93,8 +97,11 @@ export interface NodeBackups {
     request: BackupTaskRequest,
     bytes: Stream.Stream<Uint8Array, E>
   ): Effect.Effect<void, FileError | E>
-  /** Ends a task and removes an unfinished backup; idempotent, also for a task that the node does not know. */
-  cancel(id: ServerId, request: BackupTaskRequest): Effect.Effect<void, FileError>
+  /**
+   * Ends a task and removes an unfinished backup; idempotent, also for a task that the node does not know. Files of a
+   * restore that are on their way into place get there.
+   */
+  cancel(id: ServerId, request: BackupTaskRequest): Effect.Effect<PlacedRestore | undefined, FileError>
   /** Removes a backup; idempotent. @error FileRefused 409 a task works on it */
   remove(backup_id: string, target: TargetAccess): Effect.Effect<void, FileError>
   /**
@@ -140,7 +147,10 @@ export class NodeBackupsGroup extends HttpApiGroup.make("nodeBackups")
       payload,
       success: BackupTaskState
     }),
-    post("cancel", "/servers/:id/backups/cancel", "Cancel the task of an operation on a backup", { payload }),
+    post("cancel", "/servers/:id/backups/cancel", "Cancel the task of an operation on a backup", {
+      payload,
+      success: [PlacedRestore, HttpApiSchema.NoContent]
+    }),
     put("receive", "/servers/:id/backups/archive", "Restore an archive while it arrives", {
       transfers: true,
       query: {

@@ -81,7 +81,8 @@ export const makeDrillRunner = Effect.fnUntraced(function* (restore: OperationRu
       yield* drill(operation, server, report)
       yield* note(operation, { ok: true })
     }),
-    cancel: restore.cancel,
+    // Restored files alone are no drill.
+    cancel: (operation, server) => Effect.as(restore.cancel(operation, server), undefined),
     ending: (operation, reason) => note(operation, { ok: false, reason: cleanText(reason) })
   }
   return runner

@@ -2,10 +2,11 @@ import { Effect } from "effect"
 import { archiveOf, type BackupRecord, type BackupTask, RestoreWork } from "../../contract/domain/Backup.ts"
 import type { TargetAccess } from "../../contract/domain/BackupTarget.ts"
 import { Unavailable } from "../../contract/domain/errors.ts"
+import { cleanText } from "../../contract/domain/NodeText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
 import { isUp } from "../../contract/domain/ServerStatus.ts"
-import type { BackupTaskRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
+import type { BackupTaskRequest, NodeBackups, PlacedRestore } from "../../contract/nodeApi/NodeBackups.ts"
 import { DaemonClient } from "../nodes/DaemonClient.ts"
 import {
   asked,
@@ -28,6 +29,12 @@ const readWork = makeReadTask(RestoreWork)
 /** Attempts to read the archive from a node that is away, and the time between two of them. */
 const MOST_ATTEMPTS = 5
 const PAUSE = "5 seconds"
+
+/** Returns what a restore has left out that was cancelled once its files were in place. */
+const leftOf = ({ reason }: PlacedRestore, isStarted: boolean) => {
+  const start = isStarted ? undefined : "the server was not started: the operation was cancelled; start it"
+  return cleanText([start, reason].filter((text) => text !== undefined).join("; ")) || null
+}
 
 /** The caller may have stopped the server for the restore. */
 const notStarted = (reason: string) =>
@@ -189,12 +196,14 @@ export const makeRestoreRunner = Effect.fnUntraced(function* (create: CreateBack
       yield* start(server)
       return left
     }),
-    cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
+    cancel: Effect.fnUntraced(function* (operation, server) {
       const { request, work } = yield* callOf(operation, server)
       if (work.safety !== null)
         yield* create.cancel({ operation_id: operation.id, task: work.safety }, server)
       const { backups } = yield* daemons.of(server.node_id)
-      yield* asked(backups.cancel(server.id, request))
+      const placed = yield* asked(backups.cancel(server.id, request))
+      if (placed === undefined) return undefined
+      return leftOf(placed, !work.start || isUp(index.get(server.id)?.status ?? "offline"))
     })
   }
   return runner

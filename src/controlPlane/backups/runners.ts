@@ -131,7 +131,7 @@ export const BackupRunners = Layer.effectDiscard(
         const { backups } = yield* daemons.of(targets.nodeFor(backup, request.target))
         yield* follow(backups, server, request, report)
       }),
-      cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<void, RunnerError> {
+      cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<undefined, RunnerError> {
         const { backup, request } = yield* callOf(operation)
         const { backups } = yield* daemons.of(targets.nodeFor(backup, request.target))
         yield* asked(backups.cancel(server.id, request))
@@ -157,6 +157,7 @@ export const BackupRunners = Layer.effectDiscard(
       ending,
       cancel: Effect.fnUntraced(function* (operation, server) {
         yield* create.cancel(yield* taskCallOf(operation), server)
+        return undefined
       })
     })
     const restore = yield* makeRestoreRunner(create)

@@ -111,7 +111,7 @@ export const FileTaskRunners = Layer.effectDiscard(
           Effect.map((now) => now.state),
           Effect.catchTag("OperationFailed", () => Effect.succeed("cancelled" as const))
         )
-        return state === "done" ? state : undefined
+        return state === "done" ? null : undefined
       })
     }
     register("files.change", runner)

@@ -257,15 +257,18 @@ export const OperationLeader = Layer.effectDiscard(
     ) {
       const now = yield* store.read(repo.find(operation.id))
       const server = index.get(operation.server_id)
-      const state =
+      const left =
         now?.state === "running" && server !== undefined
           ? yield* Effect.catchTag(runner.cancel(now, server), "OperationFailed", (error) =>
-              Effect.logWarning(`the task of a cancelled operation was not ended: ${error.reason}`)
+              Effect.as(
+                Effect.logWarning(`the task of a cancelled operation was not ended: ${error.reason}`),
+                undefined
+              )
             )
           : undefined
       return yield* end(
         operation,
-        state === "done" ? { state, reason: null } : { state: "cancelled", reason }
+        left === undefined ? { state: "cancelled", reason } : { state: "done", reason: left }
       )
     })
 

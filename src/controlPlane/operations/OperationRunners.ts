@@ -48,10 +48,13 @@ export interface OperationRunner {
     report: (progress: OperationProgress) => Effect.Effect<void>
   ): Effect.Effect<unknown, RunnerError>
   /**
-   * Ends the task on the node and removes what is unfinished; a node that does not know the id has nothing to do. Returns
-   * `done` if the task is done nevertheless.
+   * Ends the task on the node and removes what is unfinished; a node that does not know the id has nothing to do. If the
+   * task is done nevertheless, it returns what the task has left out, or null.
    */
-  cancel(operation: OperationRecord, server: ServerRecord): Effect.Effect<unknown, RunnerError>
+  cancel(
+    operation: OperationRecord,
+    server: ServerRecord
+  ): Effect.Effect<string | null | undefined, RunnerError>
   /** Records elsewhere why a begun operation fails or is cancelled, before it ends; it may be called again. */
   readonly ending?: (
     operation: OperationRecord,

@@ -258,8 +258,9 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
       })
       const target = yield* targets(request.target)
       if (task.kind === "create") yield* explained(target.remove(task.backup_id))
-      if (task.kind === "restore")
-        yield* cancelRestore(files, yield* instances.get(id), task, request.operation_id)
+      if (task.kind !== "restore") return undefined
+      const left = yield* cancelRestore(files, yield* instances.get(id), task, request.operation_id)
+      return left === undefined ? undefined : shown({ left })
     }),
     remove: Effect.fn("NodeBackups.remove")(function* (id, access) {
       const target = yield* targets(access)

@@ -97,7 +97,8 @@ const partOf = Effect.fnUntraced(function* (
   part: RestoredPart,
   operation_id: string
 ) {
-  return { site: yield* makeSite(files, instance, {}), part, operation_id }
+  const site = yield* makeSite(files, instance, {})
+  return { site, part, operation_id, notePlaced: files.notePlaced(instance.folder, operation_id) }
 })
 
 /** Restores files and folders of a backup into the files that are there. */
@@ -113,7 +114,6 @@ const makePartly = (files: InstanceFiles["Service"]) =>
       user,
       limit: limit === 0 ? undefined : Math.max(0, limit - used)
     })
-    yield* files.notePlaced(folder, operation_id)
   })
 
 /** Makes all files of a backup aside, and then puts them in place at once. */
@@ -186,7 +186,10 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
   }, Effect.mapError(refusalOf))
 }
 
-/** Removes what an unfinished restore has left. Single files that are on their way into place get there. */
+/**
+ * Removes what an unfinished restore has left. Files that are on their way into place get there; then it returns what the
+ * restore has left out.
+ */
 export const cancelRestore = Effect.fnUntraced(function* (
   files: InstanceFiles["Service"],
   instance: Instance,
@@ -194,7 +197,9 @@ export const cancelRestore = Effect.fnUntraced(function* (
   operation_id: string
 ) {
   yield* files.unstage(instance.folder)
-  if (part === undefined) return
-  const placed = Effect.flatMap(partOf(files, instance, part, operation_id), placePart)
-  yield* instance.accesses.run(() => whyBusy(instance), placed)
+  if (part !== undefined) {
+    const placed = Effect.flatMap(partOf(files, instance, part, operation_id), placePart)
+    yield* instance.accesses.run(() => whyBusy(instance), placed)
+  }
+  return yield* files.placedNote(instance.folder, operation_id)
 }, Effect.mapError(toTaskError))

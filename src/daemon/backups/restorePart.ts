@@ -13,6 +13,7 @@ import { type AccessError, conflict, covered, lacks } from "../access/refused.ts
 import { bytesOf, type Site } from "../access/Site.ts"
 import { removeInside, renameAt } from "../access/trees.ts"
 import { type ArchiveRefused, unpackFiles } from "../archives/unpackFiles.ts"
+import type { IoError } from "../disk/fsio.ts"
 import { enter, enterAll, io, lstatIn, within } from "../disk/safePath.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
@@ -20,6 +21,8 @@ export interface PartParts {
   readonly site: Site
   readonly operation_id: string
   readonly part: RestoredPart
+  /** Records that the part is in place. */
+  readonly notePlaced: Effect.Effect<void, IoError>
 }
 
 export interface PartArchive {
@@ -174,6 +177,7 @@ export const placePart = Effect.fnUntraced(function* (
     yield* Effect.forEach(outermost(parts), (path) => replacePath(parts, tree.value, path), { discard: true })
   for (const name of [old, complete]) yield* removeInside("/", { folder: root, name })
   yield* syncFolder("/", root)
+  yield* parts.notePlaced
 }, Effect.uninterruptible)
 
 /** Restores the paths of a part. */

@@ -1,5 +1,9 @@
+import { readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { hasEnded } from "../../../src/contract/domain/Operation.ts"
+import { eventually, until } from "../../support/eventually.ts"
 import type { Muster } from "../../support/Muster.ts"
 import { becomes, expectStatus } from "../../support/servers.ts"
 import { Far, filesOf, places, scene } from "./support/files.ts"
@@ -158,6 +162,41 @@ layer(Layer.provideMerge(Far.layer, service()), options)("restoring backups", (i
         )
         assert.strictEqual((yield* shown).memory, 88)
         assert.strictEqual((yield* files.get("/world/level.dat")).text, "new")
+      })
+    )
+
+    it.effect("once files are put in place, a cancelled restore is done, and the server is not started", () =>
+      Effect.gen(function* () {
+        const { api, id: server } = yield* scene("embedded")
+        const folder = join(api.dataDir, "node/servers", server, "files")
+        const paths = Array.from({ length: 1_000 }, (_, at) => join(folder, `f${at}`))
+        const fill = (text: string) => {
+          for (const path of paths) writeFileSync(path, text)
+        }
+        const texts = () => new Set(paths.map((path) => readFileSync(path, "utf8")))
+        fill("old")
+        const backup_id = yield* backedUp(api, server)
+        const body = { backup_id, mode: "merge", safety: false, start: true }
+        // A restore that ends before its cancellation is begun again.
+        const attempt = Effect.gen(function* () {
+          fill("new")
+          const { id } = (yield* expectStatus(api, 202, "POST", `/api/servers/${server}/restore`, { body }))
+            .json
+          yield* until("a file is in place", () => texts().has("old"))
+          const path = `/api/operations/${id}`
+          const { status } = yield* api.request("DELETE", path)
+          const ended = eventually(expectStatus(api, 200, "GET", path), ({ json }) => hasEnded(json.state))
+          if (status === 202) return (yield* ended).json
+          yield* becomes(api, server, "running")
+          yield* expectStatus(api, 200, "POST", `/api/servers/${server}/power`, { body: { action: "stop" } })
+          yield* becomes(api, server, "offline")
+        })
+        const end = yield* eventually(attempt, (operation) => operation !== undefined)
+        const reason = "the server was not started: the operation was cancelled; start it"
+        assert.deepInclude(end, { state: "done", reason })
+        assert.deepStrictEqual([...texts()], ["old"])
+        yield* expectStatus(api, 200, "POST", `/api/servers/${server}/power`, { body: { action: "start" } })
+        yield* becomes(api, server, "running")
       })
     )
 

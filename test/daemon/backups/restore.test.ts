@@ -166,6 +166,47 @@ for (const [name, place] of Object.entries(places)) {
       })
     )
 
+    it.live.each([
+      ["all files", undefined],
+      ["merge", { mode: "merge", paths: ["/world"] }],
+      ["replace", { mode: "replace", paths: ["/world"] }]
+    ] as const)(
+      "%s: a cancellation leaves the old files, or puts all of the backup in place and says so",
+      ([, part]) =>
+        Effect.gen(function* () {
+          const scene = yield* filesOf(place)
+          const { backups, folder, id } = scene
+          const names = Array.from({ length: 300 }, (_, at) => `world/f${at}`)
+          const fill = (text: string) => {
+            for (const one of names) put(folder, one, text)
+          }
+          const texts = () => new Set(names.map((one) => readFileSync(join(folder, one), "utf8")))
+          fill("old")
+          const { backup_id, figures } = yield* made(scene)
+          fill("new")
+          const task = restoreOf(backup_id, figures, true, part)
+          const arriving = { operation_id: newId(), task, target: here }
+          // The first byte of the format, after which the rest is awaited.
+          const begun = Stream.concat(Stream.make(Buffer.of(0x28)), Stream.never)
+          const sender = yield* Effect.forkChild(backups.receive(id, arriving, begun))
+          yield* eventually(backups.work(id, arriving), ({ state }) => state === "running")
+          assert.isUndefined(yield* backups.cancel(id, arriving))
+          yield* Fiber.interrupt(sender)
+          assert.deepStrictEqual([...texts()], ["new"])
+          const request = { ...arriving, operation_id: newId(), task: { ...task, arrives: false } }
+          yield* backups.work(id, request)
+          yield* until("a file is in place", () =>
+            names.some(
+              (one) => existsSync(join(folder, one)) && readFileSync(join(folder, one), "utf8") === "old"
+            )
+          )
+          for (const _ of ["first", "repeated"])
+            assert.deepStrictEqual(yield* backups.cancel(id, request), {})
+          assert.deepStrictEqual([...texts()], ["old"])
+          assert.notInclude(readdirSync(folder).join(), ".muster")
+        })
+    )
+
     it.live(
       "spec 12.1: a backup says that no restore of it fits the disk limit, also once it is asked again",
       () =>

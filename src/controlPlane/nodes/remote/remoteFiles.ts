@@ -153,7 +153,11 @@ export const makeRemoteBackups = (calls: FileCalls): NodeBackups => {
       )
     },
     work: (id, payload) => ask((backups) => backups.work({ params: { id }, payload })),
-    cancel: (id, payload) => ask((backups) => backups.cancel({ params: { id }, payload })),
+    cancel: (id, payload) =>
+      Effect.map(
+        ask((backups) => backups.cancel({ params: { id }, payload })),
+        (placed) => placed || undefined
+      ),
     remove: (backup, target) => ask((backups) => backups.remove({ params: { backup }, payload: { target } })),
     archive: ({ id: backup, ...stored }, range) => {
       const payload = { ...stored, ...(range === undefined ? {} : { range }) }

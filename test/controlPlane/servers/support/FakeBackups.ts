@@ -217,6 +217,7 @@ export class FakeBackups {
           this.parts.delete(task.backup_id)
         }
         this.#note("cancelled", id, request)
+        return task.kind === "restore" && this.placed.get(id) === request.operation_id ? {} : undefined
       }),
     remove: (backup_id) =>
       refused(
