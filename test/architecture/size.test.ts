@@ -20,7 +20,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/nodes": 4265,
   "src/controlPlane/operations": 714,
   "src/controlPlane/pages": 814,
-  "src/controlPlane/schedules": 1519,
+  "src/controlPlane/schedules": 1552,
   "src/controlPlane/servers": 8836,
   "src/controlPlane/sftp": 1991,
   "src/controlPlane/store": 6903,

@@ -14,11 +14,12 @@ import { staysUp } from "../../contract/domain/ServerStatus.ts"
 import { elapsedMillis } from "../../shared/work/elapsed.ts"
 import type { Principal } from "../http/Principal.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
+import { isQueued } from "../servers/list/summary.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { ScheduleRepo } from "../store/repos/ScheduleRepo.ts"
 import { Store } from "../store/Store.ts"
 import { announce } from "./scheduleRuns.ts"
-import { makeStep, StepFailed, starts, stops } from "./steps.ts"
+import { makeAwaitReturn, makeStep, RETURN, StepFailed, starts, stops } from "./steps.ts"
 
 export interface RunContext {
   readonly run: ScheduleRunRecord
@@ -61,6 +62,10 @@ const makeUnmet = Effect.gen(function* () {
       : `it has not been up for ${min_uptime} s`
   })
 })
+
+/** Whether a node is about to start a server again, or has begun to and the run is for running servers only. */
+const returns = ({ only_if }: ScheduleSettings, record: ServerRecord): boolean =>
+  isQueued(record) || (record.status === "starting" && only_if?.status === "running")
 
 /** Starts servers again that a chain has stopped. */
 const makeStartAgain = Effect.gen(function* () {
@@ -159,12 +164,14 @@ export const makeRunWork = Effect.gen(function* () {
   const save = yield* makeSave
   const startAgain = yield* makeStartAgain
   const unmet = yield* makeUnmet
+  const awaitReturn = yield* makeAwaitReturn
 
   const work = Effect.fnUntraced(function* (at: RunContext) {
     const { max_parallel, stagger } = at.settings
     const servers = yield* store.read(repo.servers([at.run.id]))
     const turns = Semaphore.makeUnsafe(1)
     let last: number | undefined
+    const begun = yield* elapsedMillis
     /** Waits for the turn of a server: the stagger after the one before. */
     const turn = turns.withPermit(
       Effect.gen(function* () {
@@ -182,6 +189,9 @@ export const makeRunWork = Effect.gen(function* () {
       Effect.fnUntraced(function* (server) {
         if (server.state === "running") return yield* chain(at, server)
         yield* turn
+        const before = index.get(server.server_id)
+        if (before !== undefined && returns(at.settings, before))
+          yield* awaitReturn(before.id, begun + RETURN - (yield* elapsedMillis))
         const record = index.get(server.server_id)
         const why = record === undefined ? "it was deleted" : yield* unmet(at.settings, record)
         if (why !== undefined) return yield* save(at, { ...server, state: "skipped", reason: why })

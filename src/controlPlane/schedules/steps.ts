@@ -12,6 +12,7 @@ import { Backups } from "../backups/Backups.ts"
 import { CurrentPrincipal, type Principal } from "../http/Principal.ts"
 import { Operations } from "../operations/Operations.ts"
 import { ServerIndex } from "../servers/list/ServerIndex.ts"
+import { isQueued } from "../servers/list/summary.ts"
 import { ServerManager } from "../servers/ServerManager.ts"
 import { busy, ServerBusy } from "../servers/state/conflicts.ts"
 import { OperationRepo } from "../store/repos/OperationRepo.ts"
@@ -120,11 +121,33 @@ const makeInTurn = Effect.gen(function* () {
   })
 })
 
+/** The milliseconds that a run waits for servers which their nodes start again. */
+export const RETURN = 120_000
+
+/** Waits until a server is up again that was up when its node or service ended, for some milliseconds at most. */
+export const makeAwaitReturn = Effect.map(
+  ServerManager,
+  (servers) => (id: ServerId, longest: number) =>
+    servers
+      .waitFor(id, "running")
+      .pipe(Effect.timeoutOption(Duration.millis(Math.max(0, longest))), Effect.ignore)
+)
+
 const makeConsoleSteps = Effect.gen(function* () {
   const index = yield* ServerIndex
   const servers = yield* ServerManager
   const attempt = yield* makeAttempt
+  const awaitReturn = yield* makeAwaitReturn
   const write = (id: ServerId, lines: ReadonlyArray<string>) => attempt(servers.commands(id, lines))
+  /** Writes the lines of a step; its node may have returned meanwhile, and be about to start the server. */
+  const command = (id: ServerId, lines: ReadonlyArray<string>) =>
+    attempt(
+      Effect.suspend(() => {
+        const record = index.get(id)
+        const returned = record !== undefined && isQueued(record) ? awaitReturn(id, RETURN) : Effect.void
+        return Effect.andThen(returned, servers.commands(id, lines))
+      })
+    )
   const isRunning = (id: ServerId) => index.get(id)?.status === "running"
 
   /** Writes the lines at their times; of those whose time has passed, the last one only. */
@@ -150,7 +173,7 @@ const makeConsoleSteps = Effect.gen(function* () {
     yield* Effect.sleep(Duration.millis(leftOf(at, total, yield* Clock.currentTimeMillis)))
   })
 
-  return { warn, write }
+  return { command, warn }
 })
 
 const makePowerStep = Effect.gen(function* () {
@@ -234,14 +257,14 @@ export const makeStep = Effect.gen(function* () {
   const servers = yield* ServerManager
   const attempt = yield* makeAttempt
   const inTurn = yield* makeInTurn
-  const { warn, write } = yield* makeConsoleSteps
+  const { command, warn } = yield* makeConsoleSteps
   const power = yield* makePowerStep
   const backUp = yield* makeBackupStep
   const sendWebhook = yield* makeWebhookStep
 
   const perform = Effect.fnUntraced(function* (at: StepContext): Effect.fn.Return<void, StepFailed> {
     const { record, step } = at
-    if ("command" in step) return yield* write(record.id, step.command)
+    if ("command" in step) return yield* command(record.id, step.command)
     if ("wait" in step)
       return yield* Effect.sleep(Duration.millis(leftOf(at, step.wait, yield* Clock.currentTimeMillis)))
     if ("warn" in step) return yield* warn(at, step.warn)

@@ -3,6 +3,7 @@ import { Clock, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { DaemonRefused } from "../../../src/contract/nodeApi/Daemon.ts"
 import type { Principal } from "../../../src/controlPlane/http/Principal.ts"
+import { branded } from "../../support/ids.ts"
 import { FakeTasks } from "../operations/FakeTasks.ts"
 import { makeHarness, request, runHarness as runAny } from "../servers/support/harness.ts"
 import { admin, as, byWallClock, ended, type Plane, passUntil, runsOf, schedule } from "./support.ts"
@@ -264,6 +265,52 @@ describe("spec 13.5: runs", () => {
           })
         )
       })
+  )
+
+  it.effect(
+    "a server that its node starts again is awaited before the condition and a command, for a while",
+    () =>
+      runHarness(
+        Effect.gen(function* () {
+          const { daemon, plane, server } = yield* withServer()
+          const isWaiting = Effect.map(plane.records, ([record]) => record?.run?.waiting === true)
+          /** The service has restarted: the node starts the server in its turn. */
+          const queued = Effect.gen(function* () {
+            daemon.move(branded(server), "offline")
+            daemon.queueReport(branded(server), {
+              ...{ type: "status", status: "offline", transient: false, run: { waiting: true } }
+            })
+            yield* passUntil("it is queued", isWaiting)
+          })
+          yield* started(plane, server)
+          const { id } = yield* create(plane, {
+            ...{ server_id: server, cron: "0 0 1 1 *", only_if: { status: "running" } },
+            steps: [{ wait: 60 }, { command: ["say back"] }]
+          })
+          const now = Effect.map(runsOf(plane, id), ([run]) => run?.servers[server])
+          yield* queued
+          yield* plane.schedules.run(id).pipe(as(admin))
+          yield* TestClock.adjust("30 seconds")
+          assert.strictEqual((yield* now)?.state, "queued")
+          daemon.move(branded(server), "starting")
+          yield* passUntil("it starts", isStatus(plane, server, "starting"))
+          assert.strictEqual((yield* now)?.state, "queued")
+          daemon.move(branded(server), "running")
+          yield* passUntil(
+            "it is at its first step",
+            Effect.map(now, (one) => one?.state === "running")
+          )
+          yield* queued
+          yield* TestClock.adjust("80 seconds")
+          assert.deepStrictEqual(yield* now, { state: "running", step: 2 })
+          daemon.move(branded(server), "running")
+          assert.strictEqual((yield* ended(plane, id)).state, "done")
+          assert.deepStrictEqual(daemon.lines, ["say back"])
+          yield* queued
+          yield* plane.schedules.run(id).pipe(as(admin))
+          assert.deepInclude((yield* ended(plane, id)).servers[server], { reason: "it is offline" })
+        })
+      )
   )
 
   it.effect("300 servers by a selector: at most max_parallel at a time, the condition skips others", () =>
