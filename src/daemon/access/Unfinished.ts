@@ -56,6 +56,10 @@ export class Unfinished {
     return ioSync(path, () => sync.writeFileSync(file, JSON.stringify(record), { mode: 0o600 }))
   }
 
+  get isLeft(): boolean {
+    return this.#isLeft
+  }
+
   /** Leaves the record of a write that was interrupted, for {@link undone}. */
   readonly left = (unmade: Unmade) =>
     Effect.gen({ self: this }, function* () {

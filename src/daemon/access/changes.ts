@@ -110,8 +110,8 @@ const putInPlace = Effect.fnUntraced(function* (
     if (Option.isSome(moved) && !moved.value.isDirectory()) return yield* rename(from, to)
   }
   const old: Located = { folder: to.folder, name: (yield* stagingFor(scene, path)).old }
-  yield* rename(to, old)
-  yield* Effect.onError(rename(from, to), () => Effect.ignore(rename(old, to)))
+  const placed = Effect.onError(rename(from, to), () => Effect.ignore(rename(old, to)))
+  yield* Effect.uninterruptible(Effect.andThen(rename(to, old), placed))
   yield* removeInside(path, old)
 })
 

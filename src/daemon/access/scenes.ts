@@ -9,6 +9,7 @@ import { likelyKind } from "../files/fileContext.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import { type Scene, undoWrite } from "./changes.ts"
+import type { AccessError } from "./refused.ts"
 import { Room } from "./room.ts"
 import { bytesOf, Site } from "./Site.ts"
 import { Unfinished } from "./Unfinished.ts"
@@ -64,34 +65,40 @@ const removeRemnants = (site: Site): Effect.Effect<void> => {
   )
 }
 
-/** Returns a function that makes the scene of an access: what was left of earlier writes is removed before. */
-export const makeScenes = (files: InstanceFiles["Service"]) => {
-  const kept = new WeakMap<Instance, Pick<Scene, "room" | "unfinished"> & { isTidy: boolean }>()
-  const keptOf = (instance: Instance) => {
-    const known = kept.get(instance)
-    if (known !== undefined) return known
-    const made = { room: new Room(files), unfinished: new Unfinished(instance.folder), isTidy: false }
-    kept.set(instance, made)
-    return made
-  }
+/** What all accesses to a server share; tasks that have the files for themselves, too. */
+const kept = new WeakMap<Instance, Pick<Scene, "room" | "unfinished"> & { isTidy: boolean }>()
 
-  return Effect.fnUntraced(function* (instance: Instance) {
+const keptOf = (files: InstanceFiles["Service"], instance: Instance) => {
+  const known = kept.get(instance)
+  if (known !== undefined) return known
+  const made = { room: new Room(files), unfinished: new Unfinished(instance.folder), isTidy: false }
+  kept.set(instance, made)
+  instance.accesses.tidy = undoLeft(files, instance)
+  return made
+}
+
+const notUndone = (error: AccessError) =>
+  Effect.logWarning(`an unfinished write was not undone: ${"detail" in error ? error.detail : error._tag}`)
+
+/** Undoes writes that were interrupted, or that a killed daemon has left, or completes them. */
+export const undoLeft = (files: InstanceFiles["Service"], instance: Instance): Effect.Effect<void> =>
+  Effect.gen(function* () {
+    const { unfinished } = keptOf(files, instance)
+    if (!unfinished.isLeft) return
     const site = yield* makeSite(files, instance)
-    const known = keptOf(instance)
+    yield* unfinished.undone((unmade, forget) => undoWrite({ site }, unmade, forget))
+  }).pipe(Effect.catch(notUndone))
+
+/** Returns a function that makes the scene of an access: what was left of earlier writes is removed before. */
+export const makeScenes = (files: InstanceFiles["Service"]) =>
+  Effect.fnUntraced(function* (instance: Instance) {
+    const site = yield* makeSite(files, instance)
+    const known = keptOf(files, instance)
     const scene: Scene = { site, room: known.room, unfinished: known.unfinished }
     if (!known.isTidy) {
       known.isTidy = true
       yield* removeRemnants(site)
     }
-    yield* scene.unfinished
-      .undone((unmade, forget) => undoWrite(scene, unmade, forget))
-      .pipe(
-        Effect.catch((error) =>
-          Effect.logWarning(
-            `an unfinished write was not undone: ${"detail" in error ? error.detail : error._tag}`
-          )
-        )
-      )
+    yield* undoLeft(files, instance)
     return scene
   })
-}

@@ -9,7 +9,7 @@ import { FileTaskState } from "../../contract/domain/FileTask.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { OperationProgress } from "../../contract/domain/Operation.ts"
 import { type IoError, io, listFolder, orMissing } from "../disk/fsio.ts"
-import { recordReader } from "../disk/replaceFile.ts"
+import { recordReader, writeAtomic } from "../disk/replaceFile.ts"
 import { temporaryName } from "../disk/safePath.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { ChangeScene } from "./changes.ts"
@@ -98,6 +98,17 @@ export const recordPath = (instance: Instance, id: string) => join(recordsOf(ins
 export const recordText = (record: TaskRecord) => JSON.stringify(record).padEnd(RECORD_BYTES)
 
 export const readRecord = (instance: Instance, id: string) => read(recordPath(instance, id))
+
+/** Ends the tasks that an earlier daemon has left, whose files are replaced. */
+export const endLeft = Effect.fnUntraced(function* (instance: Instance) {
+  for (const name of yield* listFolder(recordsOf(instance))) {
+    const path = join(recordsOf(instance), name)
+    const record = name.endsWith(".json") ? yield* read(path) : undefined
+    if (record?.state !== "running") continue
+    const reason = "the files of the server were replaced meanwhile"
+    yield* writeAtomic(path, recordText({ ...record, state: "failed", reason }))
+  }
+})
 
 /** Removes records of tasks that have ended, except the newest. Other tasks of the server begin and end meanwhile. */
 export const prune = Effect.fnUntraced(function* (instance: Instance, isRunning: (id: string) => boolean) {

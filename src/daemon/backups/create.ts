@@ -8,7 +8,7 @@ import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyClosed } from "../access/makeAccess.ts"
 import { type AccessError, toTaskError } from "../access/refused.ts"
 import type { Site } from "../access/Site.ts"
-import { makeSite } from "../access/scenes.ts"
+import { makeSite, undoLeft } from "../access/scenes.ts"
 import { ENTRY_BYTES } from "../archives/format.ts"
 import { io, makeClosedFolder, removeTree } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
@@ -98,6 +98,7 @@ export const makeCreate = (
     const { spec } = instance.file.get()
     /** Stores the base before the server is held still. */
     const prepare = Effect.gen(function* () {
+      yield* undoLeft(files, instance)
       const below = yield* belowOf(yield* makeSite(files, instance, {}), contents)
       if (below === undefined) return { below }
       const onRead = quiesce === undefined ? onBytes : () => {}

@@ -6,7 +6,8 @@ import { cleanText } from "../../contract/domain/NodeText.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { whyBusy } from "../access/makeAccess.ts"
 import { type AccessError, conflict, toTaskError, unprocessable } from "../access/refused.ts"
-import { makeSite } from "../access/scenes.ts"
+import { makeSite, undoLeft } from "../access/scenes.ts"
+import { endLeft } from "../access/taskRecord.ts"
 import { Arrival, decompressed } from "../archives/source.ts"
 import type { ArchiveRefused } from "../archives/unpackFiles.ts"
 import { IoError } from "../disk/fsio.ts"
@@ -177,6 +178,8 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
       if (placed !== undefined) return placed
       yield* refuseUp(instance)
       yield* close(instance)
+      yield* undoLeft(files, instance)
+      if (part === undefined) yield* endLeft(instance)
       if (part === undefined) return yield* wholly(instance, operation_id, bytes)
       const restored = partly(instance, part, operation_id, bytes)
       yield* instance.accesses.run(() => whyBusy(instance), restored)

@@ -72,6 +72,8 @@ export class Accesses {
   exclusive: string | undefined
   /** Why neither callers nor a start may use the files meanwhile; unset unless a task replaces them (spec 12.5). */
   closed: string | undefined
+  /** Completes or undoes what interrupted accesses have left. */
+  tidy: Effect.Effect<void> = Effect.void
 
   constructor({ idleMillis = IDLE_MILLIS, stallMillis = STALL_MILLIS } = {}) {
     this.#stallMillis = stallMillis
@@ -92,14 +94,14 @@ export class Accesses {
     return this.#running.size
   }
 
-  /** Interrupts all accesses and returns once they use no file. Requires that later ones are refused by their check. */
+  /** Interrupts all accesses and returns once they have left nothing. Requires that later ones are refused by their check. */
   get interrupt(): Effect.Effect<void> {
     return Effect.suspend(() =>
       Effect.forEach([...this.#running], ({ end }) => end(interrupted), {
         concurrency: "unbounded",
         discard: true
       })
-    )
+    ).pipe(Effect.andThen(Effect.suspend(() => this.tidy)))
   }
 
   /**

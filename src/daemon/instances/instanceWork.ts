@@ -12,7 +12,7 @@ import {
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
-import { type IoError, removeTree } from "../disk/fsio.ts"
+import { type IoError, orWarn, removeTree } from "../disk/fsio.ts"
 import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFailed.ts"
 import { fetchFiles } from "../files/importFiles.ts"
 import { instanceFolder } from "../files/sharedFiles.ts"
@@ -193,6 +193,8 @@ export const beginWork = Effect.fnUntraced(function* (
   const { accesses, file, scope } = it
   yield* accesses.interrupt
   const state = file.get()
+  // What is left of writes to the earlier files must not change the next ones.
+  if (state.work === "reset") yield* orWarn(removeTree(join(it.folder, "writes")))
   if (state.work === "reset" || state.work === "reinstall")
     yield* discardUploads(it.files, it.folder, state.spec)
   const started_at = yield* nowText
