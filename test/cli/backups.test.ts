@@ -1,6 +1,6 @@
 import { execFileSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync, truncateSync } from "node:fs"
 import { createServer, type ServerResponse } from "node:http"
 import { join } from "node:path"
 import { assert, describe, it, layer } from "@effect/vitest"
@@ -76,6 +76,20 @@ layer(service(), options)("muster backups", (it) => {
         assert.strictEqual(yield* done("backups", "delete", "kept:latest", "--yes"), `${id} is deleted`)
         yield* expectStatus(api, 404, "GET", `/api/backups/${id}`)
         assert.include(yield* refused(3, "backups", "show", id), "`muster backups list` lists what exists.")
+      })
+    )
+
+    it.effect("list shows a damaged backup with the reason, and latest is the newest good one", () =>
+      Effect.gen(function* () {
+        const { api } = yield* world("hurt")
+        const good = yield* done("backups", "create", "hurt", "-o", "id")
+        const id = yield* done("backups", "create", "hurt", "-o", "id")
+        truncateSync(join(api.dataDir, "node/backups", id, "part-00001"), 10)
+        yield* refused(1, "backups", "verify", id)
+        const listed = yield* done("backups", "list", "--server", "hurt")
+        assert.match(listed, new RegExp(`^${id} .* damaged .*part-00001 is damaged: it has 10 of`, "m"))
+        assert.match(yield* done("backups", "show", id), /^state: +damaged$/m)
+        assert.strictEqual(yield* done("backups", "show", "hurt:latest", "-o", "id"), good)
       })
     )
 

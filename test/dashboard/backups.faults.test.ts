@@ -1,4 +1,6 @@
 import { execFileSync } from "node:child_process"
+import { truncateSync } from "node:fs"
+import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
@@ -93,6 +95,14 @@ describe.runIf(chromium !== undefined)(`dashboard: backups${chromiumNote}`, () =
             yield* step(() => dialog.getByLabel("Name").fill("after the event"))
             yield* step(() => page.keyboard.press("Enter"))
             yield* step(() => rowOf(page, /after the event/).waitFor())
+            const [{ id }] = (yield* expectStatus(api, 200, "GET", "/api/backups")).json
+            truncateSync(join(api.dataDir, "node/backups", id, "part-00001"), 10)
+            yield* choose(page, "after the event", "Check every part")
+            const damaged = rowOf(page, /after the event/)
+            yield* step(() => damaged.getByText("damaged", { exact: true }).waitFor())
+            yield* step(() =>
+              damaged.getByText(/^The check of .* failed: .* is damaged: it has 10 of/).waitFor()
+            )
             yield* choose(page, "after the event", "Delete…")
             yield* step(() => dialog.getByText(/although it is pinned/).waitFor())
             yield* step(() => dialog.getByRole("button", { name: "Delete after the event" }).click())

@@ -110,7 +110,7 @@ const list = command("list", {
   description: "List backups, newest first, also those of deleted servers",
   examples: {
     "muster backups list": "The last 20",
-    "muster backups list --server lobby --state done": "The good ones of a server",
+    "muster backups list --server lobby --state done": "The finished ones of a server",
     "muster backups list --blueprint survival --since 24h -o wide": "The last day of a blueprint"
   },
   input: {

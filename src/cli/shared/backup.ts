@@ -29,7 +29,10 @@ export const listing: Listing<Backup> = {
     id: ({ id }) => id,
     server: ({ server_id, server_name }) => server_name ?? server_id,
     name: ({ name }) => name ?? "",
-    state: ({ state }) => ({ text: state, color: colors[state] }),
+    state: ({ state, verified }) =>
+      verified?.ok === false && state === "done"
+        ? { text: "damaged", color: "red" }
+        : { text: state, color: colors[state] },
     begun: ({ created_at }) => created_at,
     size: ({ size_bytes }) => bytesText(size_bytes),
     stored: ({ stored_bytes }) => bytesText(stored_bytes),
@@ -53,9 +56,12 @@ export const listing: Listing<Backup> = {
     ended: wide(({ finished_at }) => finished_at ?? ""),
     drill: wide(({ drill }) => (drill === undefined ? "" : `${drill.ok ? "ok" : "failed"} ${drill.at}`)),
     "drill failed": wide(({ drill }) => drill?.reason ?? ""),
+    verified: wide(({ verified }) =>
+      verified === undefined ? "" : `${verified.ok ? "ok" : "damaged"} ${verified.at}`
+    ),
     schedule: wide(({ schedule }) => schedule?.name ?? ""),
     operation: wide(({ operation_id }) => operation_id),
-    reason: ({ reason }) => reason ?? ""
+    reason: ({ reason, verified }) => verified?.reason ?? reason ?? ""
   }
 }
 
@@ -65,9 +71,10 @@ const PAGE = "100"
 const LATEST = "latest"
 
 const newestOf = Effect.fnUntraced(function* (server_id: string, server: string) {
-  const [newest] = yield* ask((muster) =>
-    muster.backups.list({ query: { server_id, state: "done", limit: "1" } })
+  const done = yield* ask((muster) =>
+    muster.backups.list({ query: { server_id, state: "done", limit: PAGE } })
   )
+  const newest = done.find(({ verified }) => verified?.ok !== false)
   if (newest !== undefined) return newest
   return yield* CommandError.notFound(
     `no good backup of ${server}. \`muster backups list --server ${server}\` shows all of them.`

@@ -64,13 +64,13 @@ export type BackupFigures = typeof BackupFigures.Type
 
 const figures = Struct.map(PackedFigures.fields, Schema.optionalKey)
 
-/** The last drill of a backup: whether a server of it has been online (spec 12.11). */
-export const BackupDrill = Schema.Struct({
+/** The result of a drill or a verification of a backup. Only one that is not `ok` has a reason. */
+export const BackupCheck = Schema.Struct({
   at: TimeText,
   ok: Schema.Boolean,
   reason: Schema.optionalKey(NodeText)
-}).annotate({ identifier: "BackupDrill" })
-export type BackupDrill = typeof BackupDrill.Type
+}).annotate({ identifier: "BackupCheck" })
+export type BackupCheck = typeof BackupCheck.Type
 
 /** The schedule that made a backup, with its name of that time (spec 12.1). */
 export const BackupSchedule = Schema.Struct({ id: Schema.String, name: Schema.String }).annotate({
@@ -100,7 +100,10 @@ export const Backup = Schema.Struct({
   finished_at: Schema.optionalKey(TimeText),
   /** Why it failed. */
   reason: Schema.optionalKey(NodeText),
-  drill: Schema.optionalKey(BackupDrill),
+  /** The last drill: whether a server of it has been online (spec 12.11). */
+  drill: Schema.optionalKey(BackupCheck),
+  /** The last verification that could read it. One that is not `ok` has found damage. */
+  verified: Schema.optionalKey(BackupCheck),
   schedule: Schema.optionalKey(BackupSchedule)
 }).annotate({ identifier: "Backup" })
 export type Backup = typeof Backup.Type
@@ -163,7 +166,8 @@ export const BackupRecord = Schema.Struct({
   created_at: TimeText,
   finished_at: Schema.NullOr(TimeText),
   reason: Schema.NullOr(Schema.String),
-  drill: Schema.NullOr(BackupDrill),
+  drill: Schema.NullOr(BackupCheck),
+  verified: Schema.NullOr(BackupCheck),
   schedule: Schema.NullOr(BackupSchedule)
 })
 export type BackupRecord = typeof BackupRecord.Type
@@ -182,6 +186,7 @@ export const shownBackup = (record: BackupRecord): Backup => {
     schedule,
     server_labels: ___,
     server_name,
+    verified,
     ...same
   } = record
   const { manifest_sha256: ____, ...shown } = figures ?? {}
@@ -195,6 +200,7 @@ export const shownBackup = (record: BackupRecord): Backup => {
     ...(finished_at === null ? {} : { finished_at }),
     ...(reason === null ? {} : { reason }),
     ...(drill === null ? {} : { drill }),
+    ...(verified === null ? {} : { verified }),
     ...(schedule === null ? {} : { schedule })
   }
 }
@@ -368,6 +374,8 @@ export const BackupTaskState = Schema.Struct({
   quiescing: Schema.optionalKey(Schema.Literal(true)),
   /** Why it has failed, what a finished restore has left out, or why none of a finished creation fits. */
   reason: Schema.optionalKey(NodeText),
+  /** Set if a verification has failed because the backup is damaged, or its target has other backups only. */
+  damaged: Schema.optionalKey(Schema.Literal(true)),
   /** Of a finished creation. */
   figures: Schema.optionalKey(BackupFigures)
 })

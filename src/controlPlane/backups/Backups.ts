@@ -224,6 +224,7 @@ export const makeNewBackup = Effect.gen(function* () {
           finished_at: null,
           reason: null,
           drill: null,
+          verified: null,
           schedule
         },
         server

@@ -1,5 +1,5 @@
 import { Context, Duration, Effect } from "effect"
-import { type BackupDrill, RestoreWork } from "../../contract/domain/Backup.ts"
+import { type BackupCheck, RestoreWork } from "../../contract/domain/Backup.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
@@ -40,7 +40,7 @@ export const makeDrillRunner = Effect.fnUntraced(function* (restore: OperationRu
   const waitFor = yield* makeWaitFor
 
   /** Stores the result with the backup, unless the backup was deleted meanwhile. */
-  const note = Effect.fnUntraced(function* (operation: OperationRecord, result: Omit<BackupDrill, "at">) {
+  const note = Effect.fnUntraced(function* (operation: OperationRecord, result: Omit<BackupCheck, "at">) {
     const at = yield* nowText
     const { backup_id } = yield* readWork(operation)
     const backup = yield* store.read(repo.find(backup_id))

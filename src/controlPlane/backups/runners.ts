@@ -1,5 +1,5 @@
 import { Effect, Layer } from "effect"
-import { BackupTask, type BackupTaskState } from "../../contract/domain/Backup.ts"
+import { type BackupRecord, BackupTask, type BackupTaskState } from "../../contract/domain/Backup.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
 import type { OperationRecord } from "../../contract/domain/Operation.ts"
 import type { ServerRecord } from "../../contract/domain/Server.ts"
@@ -125,11 +125,21 @@ export const BackupRunners = Layer.effectDiscard(
         yield* asked(backups.cancel(server.id, request))
       })
     }
+    /** Notes what a verification has found, unless it could not read the backup. */
+    const checked = Effect.fnUntraced(function* (
+      { id, server_id }: BackupRecord,
+      { damaged, reason = "it is damaged", state }: BackupTaskState
+    ) {
+      if (state !== "done" && damaged !== true) return
+      const at = yield* nowText
+      const result = state === "done" ? { at, ok: true } : { at, ok: false, reason }
+      yield* store.write(repo.verified(id, result, index.factsOf(server_id)))
+    })
     const verify: OperationRunner = {
       run: Effect.fnUntraced(function* (operation, server, report): Effect.fn.Return<void, RunnerError> {
         const { backup, request } = yield* callOf(operation)
         const { backups } = yield* daemons.of(targets.nodeFor(backup, request.target))
-        yield* follow(backups, server, request, report)
+        yield* follow(backups, server, request, report, (now) => checked(backup, now))
       }),
       cancel: Effect.fnUntraced(function* (operation, server): Effect.fn.Return<undefined, RunnerError> {
         const { backup, request } = yield* callOf(operation)

@@ -6,20 +6,20 @@ import { Effect, Exit, Fiber, FiberMap, Option, Stream } from "effect"
 import type { BackupFigures, BackupTask, BackupTaskState } from "../../contract/domain/Backup.ts"
 import type { ServerId } from "../../contract/domain/Id.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
-import { waitingFor } from "../../contract/domain/Operation.ts"
+import { type OperationProgress, waitingFor } from "../../contract/domain/Operation.ts"
 import type { BackupTaskRequest, CompareRequest, NodeBackups } from "../../contract/nodeApi/NodeBackups.ts"
 import type { FileError } from "../../contract/nodeApi/NodeFiles.ts"
 import { makeKeyedLock } from "../../shared/work/KeyedLock.ts"
 import { taking } from "../access/makeAccess.ts"
 import { conflict } from "../access/refused.ts"
 import { Arrival } from "../archives/source.ts"
-import { orWarn, removeTree } from "../disk/fsio.ts"
+import { IoError, orWarn, removeTree } from "../disk/fsio.ts"
 import type { InstanceFiles } from "../files/InstanceFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { Instances } from "../instances/Instances.ts"
 import { makeCompare } from "./compare.ts"
 import { explained, makeCreate, type OnBytes, whyNoRoom } from "./create.ts"
-import { tarOf } from "./manifest.ts"
+import { readManifest, tarOf } from "./manifest.ts"
 import { readArchive, readParts } from "./parts.ts"
 import { cancelRestore, makeRestore } from "./restore.ts"
 import { makeStored } from "./stored.ts"
@@ -57,16 +57,24 @@ const begun = ({ task }: BackupTaskRequest): BackupTaskState =>
 
 const reasonOf = (error: FileError) => cleanText("detail" in error ? error.detail : "the node was lost")
 
-/** The figures of a creation and why no restore fits, or what a restore has left out. */
+/** The figures of a creation and why no restore fits, what a restore has left out, or the damage of a verified backup. */
 interface Outcome {
   readonly figures?: BackupFigures
   readonly left?: string | undefined
+  readonly damage?: string
 }
 
 const shown = ({ figures, left }: Outcome) => ({
   ...(figures === undefined ? {} : { figures }),
   ...(left === undefined || left === "" ? {} : { reason: cleanText(left) })
 })
+
+const stateAfter = (progress: OperationProgress, outcome: Outcome): BackupTaskState => {
+  if (outcome.damage !== undefined)
+    return { state: "failed", progress, reason: cleanText(outcome.damage), damaged: true }
+  const total = Math.max(progress.done, progress.total)
+  return { state: "done", progress: { ...progress, done: total, total }, ...shown(outcome) }
+}
 
 interface OnTask {
   readonly onBytes: OnBytes
@@ -104,22 +112,26 @@ const makeWork = Effect.fnUntraced(function* (
     { archive, backup_id }: Extract<BackupTask, { readonly kind: "verify" }>,
     onBytes: OnBytes
   ) {
-    const manifest = yield* manifestOf(target, backup_id, archive)
+    const found = yield* readManifest(target, backup_id, archive.manifest_sha256)
+    if (Option.isNone(found)) {
+      // A target without any backup may be a disk that is not mounted.
+      const code = (yield* target.list).length === 0 ? "ENOENT" : "DAMAGED"
+      return yield* new IoError({ code, message: `the target does not have backup ${backup_id}` })
+    }
+    const manifest = found.value
     const { base, figures, index, manifest_sha256, parts } = manifest
     const others = [...index, ...(base?.parts ?? []), ...(base?.index ?? [])]
     const total = [...parts, ...others].reduce((sum, { bytes }) => sum + bytes, 0)
     const all = Stream.concat(readArchive(target, manifest, archive.sha256), readParts(target, others))
     let done = 0
     onBytes(0, total)
-    yield* explained(
-      Stream.runForEach(all, (chunk) =>
-        Effect.sync(() => {
-          done += chunk.length
-          onBytes(done, total)
-        })
-      )
+    yield* Stream.runForEach(all, (chunk) =>
+      Effect.sync(() => {
+        done += chunk.length
+        onBytes(done, total)
+      })
     )
-    return { ...figures, manifest_sha256 }
+    return { figures: { ...figures, manifest_sha256 } }
   })
 
   return (
@@ -138,7 +150,14 @@ const makeWork = Effect.fnUntraced(function* (
           return { figures, left: yield* whyNoRoom(files, instance, figures) }
         })
       case "verify":
-        return Effect.map(inTurn(on, verify(target, task, onBytes)), (figures) => ({ figures }))
+        return inTurn(on, verify(target, task, onBytes)).pipe(
+          // Another error says nothing about the backup: its target may be away.
+          Effect.catchIf(
+            ({ code }) => code === "DAMAGED",
+            ({ message }) => Effect.succeed({ damage: message })
+          ),
+          explained
+        )
       case "restore": {
         const restored = Effect.gen(function* () {
           const from = arrival ?? (yield* stored(target, task))
@@ -173,8 +192,7 @@ export const makeBackups = Effect.fnUntraced(function* ({ files, instances, sett
   ) {
     const { progress } = task.state
     if (Exit.isSuccess(exit)) {
-      const total = Math.max(progress.done, progress.total)
-      task.state = { state: "done", progress: { ...progress, done: total, total }, ...shown(exit.value) }
+      task.state = stateAfter(progress, exit.value)
       if (request.task.kind === "create") yield* collect.made(request.target, target)
       return
     }

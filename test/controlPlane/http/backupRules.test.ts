@@ -1,3 +1,5 @@
+import { readFileSync, truncateSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { blueprintFile, consoleServer, softwareFile } from "../../support/definitions.ts"
@@ -130,6 +132,43 @@ layer(Muster.layer(definitions), options)("rules of backups", (it) => {
         yield* backUp({})
         // Two by `keep`, and the one that the restore has made.
         yield* eventually(states, ({ length }) => length === 3)
+      })
+    )
+
+    it.effect("spec 12.1: keep neither counts nor deletes a damaged backup, until it is good again", () =>
+      Effect.gen(function* () {
+        const api = yield* Muster
+        const server = yield* installed(api, "ruled")
+        const headers = { authorization: `Bearer ${api.key}`, prefer: "wait=60" }
+        const path = `/api/servers/${server}/backups`
+        const list = Effect.map(expectStatus(api, 200, "GET", path), ({ json }) => json)
+        const ids = Effect.map(list, (all) => all.map(({ id }: { readonly id: string }) => id))
+        const backUp = Effect.gen(function* () {
+          yield* expectStatus(api, 202, "POST", path, { body: {}, headers })
+          return (yield* ids)[0]
+        })
+        const verified = (id: string) =>
+          Effect.gen(function* () {
+            const { json } = yield* expectStatus(api, 202, "POST", `/api/backups/${id}/verify`, { headers })
+            return [json, (yield* expectStatus(api, 200, "GET", `/api/backups/${id}`)).json]
+          })
+        const [first, second] = [yield* backUp, yield* backUp]
+        const part = join(api.dataDir, "node/backups", second, "part-00001")
+        const bytes = readFileSync(part)
+        truncateSync(part, 10)
+        const [failed, damaged] = yield* verified(second)
+        assert.match(failed.reason, /part-00001 is damaged: it has 10 of/)
+        assert.deepInclude(damaged.verified, { ok: false, reason: failed.reason })
+        const third = yield* backUp
+        assert.deepStrictEqual(
+          (yield* list).map((one: { readonly id: string; readonly state: string }) => [one.id, one.state]),
+          [third, second, first].map((id) => [id, "done"])
+        )
+        writeFileSync(part, bytes)
+        const [done, whole] = yield* verified(second)
+        assert.deepStrictEqual([done.state, whole.verified.ok], ["done", true])
+        const fourth = yield* backUp
+        assert.deepStrictEqual(yield* eventually(ids, ({ length }) => length === 2), [fourth, third])
       })
     )
 

@@ -7,6 +7,7 @@ import {
   openSync,
   readFileSync,
   readlinkSync,
+  rmSync,
   statSync,
   symlinkSync,
   truncateSync,
@@ -130,12 +131,24 @@ for (const [name, place] of Object.entries(places)) {
         const bad = yield* worked(scene, verify)
         assert.deepInclude(bad, {
           state: "failed",
+          damaged: true,
           reason: `${backup_id}/part-00001 is damaged: its SHA-256 is another`
         })
         assert.notStrictEqual(yield* refusalOf(readOf(scene, backup_id, figures)), "no refusal")
         truncateSync(part, 1_000)
         const short = yield* worked(scene, verify)
         assert.match(short.reason ?? "", /part-00001 is damaged: it has 1000 of \d+ bytes/)
+        rmSync(part)
+        mkdirSync(part)
+        const unread = yield* worked(scene, verify)
+        assert.deepStrictEqual([unread.state, unread.damaged], ["failed", undefined])
+        rmSync(folderOf(scene, backup_id), { recursive: true })
+        const gone = `the target does not have backup ${backup_id}`
+        const away = yield* worked(scene, verify)
+        assert.deepStrictEqual([away.damaged, away.reason], [undefined, gone])
+        yield* made(scene)
+        const lost = yield* worked(scene, verify)
+        assert.deepStrictEqual([lost.damaged, lost.reason], [true, gone])
       })
     )
 

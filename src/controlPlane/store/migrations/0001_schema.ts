@@ -387,6 +387,7 @@ const backupTables = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
     finished_at TEXT,
     reason TEXT,
     drill TEXT,
+    verified TEXT,
     schedule TEXT
   )`
   yield* sql`CREATE INDEX backups_by_time ON backups (created_at, id)`

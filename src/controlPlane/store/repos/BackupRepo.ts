@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import {
-  BackupDrill,
+  BackupCheck,
   BackupFigures,
   type BackupPatch,
   BackupRecord,
@@ -40,12 +40,13 @@ const backups = tableOf(
     overrides: JsonColumn(Schema.toType(Overrides)),
     figures: Schema.NullOr(JsonColumn(BackupFigures)),
     pinned: BooleanColumn,
-    drill: Schema.NullOr(JsonColumn(BackupDrill)),
+    drill: Schema.NullOr(JsonColumn(BackupCheck)),
+    verified: Schema.NullOr(JsonColumn(BackupCheck)),
     schedule: Schema.NullOr(JsonColumn(BackupSchedule))
   })
 )
 const encodeFigures = writeRow(JsonColumn(BackupFigures))
-const encodeDrill = writeRow(JsonColumn(BackupDrill))
+const encodeCheck = writeRow(JsonColumn(BackupCheck))
 const encodeLabels = writeRow(JsonColumn(Labels))
 const readTotals = readRows(
   Schema.Struct({ blueprint_id: Schema.String, newest: Schema.String, stored_bytes: IntColumn })
@@ -96,7 +97,17 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
     const backupRead = jsonText(sql, "request", "backup_id")
     const readers = sql`operations WHERE finished_at IS NULL
       AND kind IN ('backup.restore', 'backup.drill', 'backup.verify')`
+    const isGood = sql`state = 'done' AND ${jsonText(sql, "verified", "reason")} IS NULL`
     const isUnread = sql`id NOT IN (SELECT ${backupRead} FROM ${readers})`
+    const noted =
+      (column: "drill" | "verified") =>
+      (id: string, result: BackupCheck, server: ChangedServer | undefined) =>
+        Effect.flatMap(encodeCheck(result), (text) =>
+          changed(
+            sql`UPDATE backups SET ${sql.update({ [column]: text })} WHERE id = ${id} RETURNING *`,
+            server
+          )
+        )
     return {
       insert: (record: BackupRecord, server: ChangedServer | undefined) =>
         Effect.andThen(insert(record), announce(record, server)),
@@ -107,16 +118,14 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
       byBlueprint: readTotals(
         sql`SELECT blueprint_id, MAX(created_at) AS newest,
             CAST(SUM(CAST(${jsonText(sql, "figures", "stored_bytes")} AS BIGINT)) AS BIGINT) AS stored_bytes
-          FROM backups WHERE state = 'done' GROUP BY blueprint_id`
+          FROM backups WHERE ${isGood} GROUP BY blueprint_id`
       ),
       /** An unfinished operation that reads a backup, if there is one. */
       readerOf: (id: string) =>
         readReader(sql`SELECT id, kind FROM ${readers} AND ${backupRead} = ${id} LIMIT 1`),
-      /** The good backups of a server that no unfinished operation reads. */
+      /** The good backups of a server that no unfinished operation reads. Damaged ones are not good. */
       unreadOf: (server_id: ServerId) =>
-        backups.read(
-          sql`SELECT * FROM backups WHERE server_id = ${server_id} AND state = 'done' AND ${isUnread}`
-        ),
+        backups.read(sql`SELECT * FROM backups WHERE server_id = ${server_id} AND ${isGood} AND ${isUnread}`),
       /** Returns backups, newest first, unless no backup has the id `after`. */
       list: ({ after, limit, since, ...equal }: BackupPage) =>
         page({ limit, after }, [...equalTo(sql, equal), since !== undefined && sql`created_at >= ${since}`]),
@@ -152,10 +161,9 @@ export class BackupRepo extends Context.Service<BackupRepo>()("muster/store/Back
           )
         ),
       /** Notes the result of a drill; nothing if the backup was deleted. */
-      drilled: (id: string, drill: BackupDrill, server: ChangedServer | undefined) =>
-        Effect.flatMap(encodeDrill(drill), (text) =>
-          changed(sql`UPDATE backups SET drill = ${text} WHERE id = ${id} RETURNING *`, server)
-        ),
+      drilled: noted("drill"),
+      /** Notes the result of a verification; nothing if the backup was deleted. */
+      verified: noted("verified"),
       patch: Effect.fn("BackupRepo.patch")(function* (
         id: string,
         {

@@ -42,7 +42,8 @@ const factsOf = ({
   expires_at,
   files,
   kind,
-  pinned
+  pinned,
+  verified
 }: Backup): string =>
   [
     ...(files === undefined ? [] : [counted(files, "file")]),
@@ -50,6 +51,7 @@ const factsOf = ({
     ...(kind === "written" ? ["the base is stored once for all servers"] : []),
     ...(changed_files === 0 ? [] : [`${count(changed_files)} changed while they were read`]),
     ...(drill?.ok === true ? [`a server of it ran in the drill of ${dateTime(drill.at)}`] : []),
+    ...(verified?.ok === true ? [`every part was good on ${dateTime(verified.at)}`] : []),
     ...(expires_at === undefined || pinned ? [] : [`kept until ${dateTime(expires_at)}`])
   ].join(", ")
 
@@ -83,12 +85,14 @@ const Row = (backup: Backup, now: number, shown: Shown, onChanged: () => void): 
     server_id,
     size_bytes,
     state,
-    stored_bytes
+    stored_bytes,
+    verified
   } = backup
   const { isOfAny } = shown
   const server = shown.server ?? rows.get(server_id)
   const server_name = backup.server_name ?? server_id
   const title = titleOf(backup)
+  const isDamaged = state === "done" && verified?.ok === false
   const whyNoUse = state === "done" ? undefined : `The backup is ${state}.`
   return (
     <tr key={id}>
@@ -112,6 +116,9 @@ const Row = (backup: Backup, now: number, shown: Shown, onChanged: () => void): 
         )}
         <span class="muted backup-facts">{factsOf(backup)}</span>
         {reason !== undefined && <span class="problem backup-facts">{reason}</span>}
+        {verified?.ok === false && (
+          <span class="problem backup-facts">{`The check of ${dateTime(verified.at)} failed: ${verified.reason}`}</span>
+        )}
         {drill?.ok === false && (
           <span class="problem backup-facts">{`The drill of ${dateTime(drill.at)} failed: ${drill.reason}`}</span>
         )}
@@ -132,7 +139,7 @@ const Row = (backup: Backup, now: number, shown: Shown, onChanged: () => void): 
         )}
       </td>
       <td class="backup-state">
-        {status(state, colours[state])}
+        {isDamaged ? status("damaged", colours.failed) : status(state, colours[state])}
         {(state === "queued" || state === "quiescing" || state === "copying") && <Progress {...backup} />}
       </td>
       <td class="cell-actions">

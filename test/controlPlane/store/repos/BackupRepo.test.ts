@@ -20,7 +20,14 @@ const backup = (id: string): BackupRecord => ({
     node_id: NodeId.make("n1")
   },
   ...{ operation_id: `of-${id}`, figures: null, pinned: false, expires_at: null, created_by: null },
-  ...{ created_at: "2026-01-01T00:00:00.000Z", finished_at: null, reason: null, drill: null, schedule: null }
+  ...{
+    created_at: "2026-01-01T00:00:00.000Z",
+    finished_at: null,
+    reason: null,
+    drill: null,
+    verified: null,
+    schedule: null
+  }
 })
 
 const figures: BackupFigures = {
@@ -76,6 +83,30 @@ describe.each(databases)("spec 12.1: a backup that an unfinished operation reads
         yield* write(operations.end(begun.id, { ...end, state: "failed" }, undefined))
       }
       assert.deepStrictEqual(idsOf(yield* read(repo.due(created_at, 10))), ["other", "read"])
+    }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
+  )
+})
+
+describe.each(databases)("spec 12.1: a backup whose last verification has found damage (%s)", (kind) => {
+  it.effect("is not good until a later one finds it whole", () =>
+    Effect.gen(function* () {
+      const repo = yield* BackupRepo
+      const { read, write } = yield* Store
+      const { created_at: at, server_id } = backup("old")
+      for (const [id, created_at] of [
+        ["old", at],
+        ["new", end.finished_at]
+      ] as const)
+        yield* write(repo.insert({ ...backup(id), state: "done", created_at, figures }, undefined))
+      const good = Effect.gen(function* () {
+        const [totals] = (yield* read(repo.byBlueprint)) ?? []
+        return [(yield* read(repo.unreadOf(server_id)))?.length, totals?.newest, totals?.stored_bytes]
+      })
+      assert.deepStrictEqual(yield* good, [2, end.finished_at, 2])
+      yield* write(repo.verified("new", { at, ok: false, reason: "part-00001 is damaged" }, undefined))
+      assert.deepStrictEqual(yield* good, [1, at, 1])
+      yield* write(repo.verified("new", { at, ok: true }, undefined))
+      assert.deepStrictEqual(yield* good, [2, end.finished_at, 2])
     }).pipe(Effect.provide(freshStore({}, kind)), Effect.provide(NodeServices.layer))
   )
 })
