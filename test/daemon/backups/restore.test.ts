@@ -195,9 +195,13 @@ for (const [name, place] of Object.entries(places)) {
           assert.deepStrictEqual([...texts()], ["new"])
           const request = { ...arriving, operation_id: newId(), task: { ...task, arrives: false } }
           yield* backups.work(id, request)
-          yield* until("a file is in place", () =>
-            names.some(
-              (one) => existsSync(join(folder, one)) && readFileSync(join(folder, one), "utf8") === "old"
+          // All files are exchanged meanwhile.
+          const read = (one: string) => Effect.try(() => readFileSync(join(folder, one), "utf8"))
+          yield* until(
+            "a file is in place",
+            Effect.map(
+              Effect.forEach(names, (one) => Effect.orElseSucceed(read(one), () => "")),
+              (all) => all.includes("old")
             )
           )
           for (const _ of ["first", "repeated"])
