@@ -3,6 +3,7 @@ import { join, resolve } from "node:path"
 import { Context, Effect, Layer } from "effect"
 import type { NodeId } from "../contract/domain/Id.ts"
 import type { RuntimeKind } from "../contract/domain/Node.ts"
+import { finishPart } from "./backups/restorePart.ts"
 import { InstanceFiles } from "./files/InstanceFiles.ts"
 import { BACKUPS } from "./files/sources.ts"
 import type { StorageChoice } from "./files/storageProbe.ts"
@@ -138,6 +139,7 @@ export const nodeHost = (options: NodeHostOptions) => {
     storage: options.instanceFiles ?? "auto",
     mounts: options.mounts ?? true,
     containers: docker !== undefined,
+    finishPart,
     ...(docker?.user === undefined ? {} : { volumesUser: docker.user })
   })
   return Layer.merge(runtime, files).pipe(

@@ -16,7 +16,7 @@ import { receiveFiles } from "../files/importFiles.ts"
 import type { Restoring } from "../files/restoreFiles.ts"
 import type { Instance } from "../instances/Instance.ts"
 import type { LaunchFailed } from "../runtime/Runtime.ts"
-import { placePart, restorePart } from "./restorePart.ts"
+import { placePart, unpackPart } from "./restorePart.ts"
 
 /** Paths that a restore names which it has left out. */
 const MOST_NAMED = 5
@@ -98,8 +98,7 @@ const partOf = Effect.fnUntraced(function* (
   part: RestoredPart,
   operation_id: string
 ) {
-  const site = yield* makeSite(files, instance, {})
-  return { site, part, operation_id, notePlaced: files.notePlaced(instance.folder, operation_id) }
+  return { site: yield* makeSite(files, instance, {}), part, operation_id }
 })
 
 /** Restores files and folders of a backup into the files that are there. */
@@ -109,12 +108,15 @@ const makePartly = (files: InstanceFiles["Service"]) =>
     const { limit, measured } = yield* files.diskUse(folder, instance.file.get().spec)
     const used = limit === 0 ? 0 : (yield* measured).bytes
     const parts = yield* partOf(files, instance, part, operation_id)
+    // A daemon that was killed had begun to put it in place.
+    if ((yield* files.placedNote(folder, operation_id)) !== undefined) return
     const user = yield* Effect.mapError(instance.user, noUser)
-    yield* restorePart(parts, {
+    yield* unpackPart(parts, {
       bytes,
       user,
       limit: limit === 0 ? undefined : Math.max(0, limit - used)
     })
+    yield* files.finish(folder, instance.file.get().spec)
   })
 
 /** Makes all files of a backup aside, and then puts them in place at once. */

@@ -4,25 +4,27 @@
  */
 import { createHash } from "node:crypto"
 import * as fs from "node:fs/promises"
-import { Effect, Option, type Scope, type Stream } from "effect"
-import type { RestoredPart } from "../../contract/domain/Backup.ts"
+import { join } from "node:path"
+import { Effect, Option, Schema, type Scope, type Stream } from "effect"
+import { RestoredPart } from "../../contract/domain/Backup.ts"
 import { isWithin, nameBytes, parentOf } from "../../contract/domain/Files.ts"
 import { syncFolder } from "../access/contents.ts"
 import { checkPlacing, moveTo, type Placing, placeTree } from "../access/placing.ts"
-import { type AccessError, conflict, covered, lacks } from "../access/refused.ts"
-import { bytesOf, type Site } from "../access/Site.ts"
+import { type AccessError, conflict, covered, lacks, toTaskError } from "../access/refused.ts"
+import { bytesOf, Site } from "../access/Site.ts"
 import { removeInside, renameAt } from "../access/trees.ts"
 import { type ArchiveRefused, unpackFiles } from "../archives/unpackFiles.ts"
-import type { IoError } from "../disk/fsio.ts"
+import { IoError, removeTree } from "../disk/fsio.ts"
+import { recordReader, writeAtomic } from "../disk/replaceFile.ts"
 import { enter, enterAll, io, lstatIn, within } from "../disk/safePath.ts"
+import type { FinishPart } from "../files/fileContext.ts"
+import { notePlaced, PART } from "../files/swapFiles.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 
 export interface PartParts {
   readonly site: Site
   readonly operation_id: string
   readonly part: RestoredPart
-  /** Records that the part is in place. */
-  readonly notePlaced: Effect.Effect<void, IoError>
 }
 
 export interface PartArchive {
@@ -113,14 +115,16 @@ const placingOf = (parts: PartParts): Placing => ({
   take: () => Effect.void
 })
 
-/** Unpacks the wanted entries, unless an earlier daemon has. */
-const unpackPart = Effect.fnUntraced(function* (
+/** Unpacks the wanted entries, unless an earlier daemon has, and decides for them: {@link finishPart} comes next. */
+export const unpackPart = Effect.fnUntraced(function* (
   parts: PartParts,
   { bytes, limit, user }: PartArchive
 ): Effect.fn.Return<void, AccessError | ArchiveRefused, Scope.Scope> {
   const { aside, complete } = namesOf(parts)
   const root = yield* rootOf(parts)
-  if (Option.isSome(yield* lstatIn("/", root, complete))) return
+  const { operation_id, part, site } = parts
+  const decide = writeAtomic(join(site.folder, PART), JSON.stringify({ operation_id, part }))
+  if (Option.isSome(yield* lstatIn("/", root, complete))) return yield* decide
   yield* refuseFixed(parts)
   const folder = { folder: root, name: aside }
   yield* removeInside("/", folder)
@@ -135,10 +139,11 @@ const unpackPart = Effect.fnUntraced(function* (
       yield* refuseCovered(parts, tree.value)
       yield* checkPlacing(placingOf(parts), { path: "/", from: tree.value, to: root })
     } else yield* Effect.forEach(outermost(parts), (path) => refuseWay(parts, path), { discard: true })
+    yield* decide
     yield* renameAt("/", folder, { folder: root, name: complete })
     yield* syncFolder("/", root)
   }).pipe(Effect.onError(() => Effect.ignore(removeInside("/", folder))))
-})
+}, Effect.scoped)
 
 /** Replaces what lies at a path by what was unpacked for it. Each of its renames can be repeated by a later daemon. */
 const replacePath = Effect.fnUntraced(function* (parts: PartParts, tree: fs.FileHandle, path: string) {
@@ -177,11 +182,25 @@ export const placePart = Effect.fnUntraced(function* (
     yield* Effect.forEach(outermost(parts), (path) => replacePath(parts, tree.value, path), { discard: true })
   for (const name of [old, complete]) yield* removeInside("/", { folder: root, name })
   yield* syncFolder("/", root)
-  yield* parts.notePlaced
+  yield* notePlaced(parts.site.folder, parts.operation_id)
 }, Effect.uninterruptible)
 
-/** Restores the paths of a part. */
-export const restorePart = Effect.fnUntraced(function* (parts: PartParts, archive: PartArchive) {
-  yield* unpackPart(parts, archive)
-  yield* placePart(parts)
-}, Effect.scoped)
+const read = recordReader(Schema.Struct({ operation_id: Schema.String, part: RestoredPart }))
+
+/** Puts the part in place that a record beside the files names. What fails is not tried again: the files change then. */
+export const finishPart: FinishPart = (folder, spec, layout) => {
+  const path = join(folder, PART)
+  return Effect.gen(function* () {
+    const record = yield* read(path)
+    if (record !== undefined) yield* placePart({ ...record, site: new Site(folder, spec, layout, {}) })
+  }).pipe(
+    Effect.scoped,
+    Effect.mapError((error) => {
+      if (error._tag === "IoError") return error
+      const refusal = toTaskError(error)
+      return new IoError({ code: "EIO", message: "detail" in refusal ? refusal.detail : refusal._tag })
+    }),
+    Effect.ensuring(Effect.ignore(removeTree(path))),
+    Effect.uninterruptible
+  )
+}

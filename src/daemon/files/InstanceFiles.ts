@@ -16,7 +16,14 @@ import { treeSize } from "./copyTree.ts"
 import { makeCreation } from "./createFiles.ts"
 import { beyond, type DiskLimits, diskLimit, openDiskLimits } from "./diskLimits.ts"
 import { besideSize, diskUsage, ownSize, sumOf } from "./diskUsage.ts"
-import { type FileContext, makePermits, makePlanOf, makeVolumeWriters, present } from "./fileContext.ts"
+import {
+  type FileContext,
+  type FinishPart,
+  makePermits,
+  makePlanOf,
+  makeVolumeWriters,
+  present
+} from "./fileContext.ts"
 import { layoutOf } from "./fileLayout.ts"
 import { instancePaths } from "./importFiles.ts"
 import { run, unmountBelow } from "./mounts.ts"
@@ -26,7 +33,7 @@ import { makeRestoration } from "./restoreFiles.ts"
 import { instanceFolder } from "./sharedFiles.ts"
 import type { FileSources } from "./sources.ts"
 import { probeStorage, type StorageChoice } from "./storageProbe.ts"
-import { notePlaced, placedNote, recoverFiles } from "./swapFiles.ts"
+import { PART, placedNote, recoverFiles } from "./swapFiles.ts"
 import { generationsDir, plainBase, readTreeRecord, TREE } from "./treeRecord.ts"
 
 export interface InstanceFilesOptions {
@@ -41,6 +48,7 @@ export interface InstanceFilesOptions {
   readonly containers?: boolean
   /** The user of containers, who owns the volumes that servers write. Default 988:988. */
   readonly volumesUser?: RunUser
+  readonly finishPart?: FinishPart
 }
 
 const VOLUMES_USER: RunUser = { uid: 988, gid: 988 }
@@ -61,15 +69,21 @@ const spreadFolders = (serversDir: string) =>
   )
 
 const makeMethods = (context: FileContext) => {
+  const restoration = makeRestoration(context)
   const open = Effect.fn("InstanceFiles.open")(function* (
     folder: string,
     spec: ServerSpec,
     kind: RuntimeKind,
     user?: RunUser | "kept"
   ) {
-    yield* recoverFiles(folder)
+    const names = yield* recoverFiles(folder)
     const owner = user === "kept" ? yield* keptUser(folder, context.volumesUser) : user
-    return yield* present(context, folder, spec, kind, owner)
+    const shared = yield* present(context, folder, spec, kind, owner)
+    if (names.includes(PART))
+      yield* Effect.catch(restoration.finish(folder, spec), ({ message }) =>
+        Effect.logError(`a part of a backup is not wholly in place: ${message}`)
+      )
+    return shared
   }, Effect.uninterruptible)
   const make = makeCreation(context)
   return {
@@ -77,7 +91,7 @@ const makeMethods = (context: FileContext) => {
     make,
     open,
     ...makeBaseChanges(context, make),
-    ...makeRestoration(context)
+    ...restoration
   }
 }
 type Methods = ReturnType<typeof makeMethods>
@@ -136,7 +150,7 @@ const makeMeasures = (
 })
 
 const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOptions) {
-  const { baseDir, serversDir, sources, volumesUser = VOLUMES_USER } = options
+  const { baseDir, finishPart = () => Effect.void, serversDir, sources, volumesUser = VOLUMES_USER } = options
   for (const folder of [sources.volumesDir, serversDir]) yield* Effect.orDie(makePassage(folder))
   yield* Effect.forkScoped(spreadFolders(serversDir))
   const at: LayerFolders = { generations: generationsDir(baseDir), sources }
@@ -157,7 +171,9 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     shared: options.containers ?? false
   }).pipe(
     Effect.tap(({ strategy }) => Effect.logDebug(`instance files use ${strategy}`)),
-    Effect.map((storage) => makeMethods({ at, limits, permits, planOf, storage, volumesUser, writers }))
+    Effect.map((storage) =>
+      makeMethods({ at, finishPart, limits, permits, planOf, storage, volumesUser, writers })
+    )
   )
   // A full disk hides the features of its file system: each use probes again.
   const methods = yield* foundOnce(serversDir, probe)
@@ -191,14 +207,14 @@ const makeInstanceFiles = Effect.fnUntraced(function* (options: InstanceFilesOpt
     /** Makes the files of a backup aside, with the layers that the server has. A failure leaves nothing. */
     stage: method(({ stage }) => stage),
     unstage: method(({ unstage }) => unstage),
+    /** Puts a part of a backup in place that is complete. Until it has ended, {@link open} of a later daemon does so. */
+    finish: method(({ finish }) => finish),
     /**
      * Puts files made aside in place, which a later daemon completes. Requires that nothing uses the old files.
      * @error IoError there are none
      */
     place: method(({ place }) => place),
     placedNote,
-    /** Records a task that has put single files in place. */
-    notePlaced,
     /** Mounts the files and sets their owner (see `make`), `kept` before. Returns the shared folders among them. */
     open: method(({ open }) => open),
     /** Marks files with another owner for the next `open`. Requires that no process of the server runs. */

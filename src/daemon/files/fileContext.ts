@@ -6,10 +6,11 @@ import type { Copy, Mount } from "../../contract/domain/Blueprint.ts"
 import { type FileDefinition, isAbove, isHome, targetParts } from "../../contract/domain/filePlan.ts"
 import type { RuntimeKind } from "../../contract/domain/Node.ts"
 import type { ServerSpec } from "../../contract/domain/NodeMessages.ts"
-import { closeFolder, io, makePassage } from "../disk/fsio.ts"
+import { closeFolder, type IoError, io, makePassage } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { copiesOf } from "./copyInside.ts"
 import type { DiskLimits } from "./diskLimits.ts"
+import type { FileLayout } from "./fileLayout.ts"
 import { mounterOf, unmountBelow } from "./mounts.ts"
 import { type LayerFolders, mountTree } from "./overlayTree.ts"
 import { chownParts, chownTree, foreignParts, ownerFor } from "./owners.ts"
@@ -121,6 +122,13 @@ export const makePlanOf = (sources: FileSources) =>
   })
 
 /** What the methods of `InstanceFiles` share, once the features of the file system are known. */
+/** Puts the rest of a part of a backup in place (spec 12.5), and removes {@link PART}. */
+export type FinishPart = (
+  folder: string,
+  spec: ServerSpec,
+  layout: FileLayout
+) => Effect.Effect<void, IoError>
+
 export interface FileContext {
   readonly at: LayerFolders
   readonly storage: Storage
@@ -130,6 +138,7 @@ export interface FileContext {
   /** The user of containers, who owns the volumes that servers write. */
   readonly volumesUser: RunUser
   readonly permits: ReturnType<typeof makePermits>
+  readonly finishPart: FinishPart
 }
 
 export const makePermits = () => ({

@@ -8,6 +8,7 @@ import { IoError } from "../disk/fsio.ts"
 import type { RunUser } from "../runtime/Runtime.ts"
 import { buildAside, type Creating } from "./createFiles.ts"
 import { type FileContext, present, sharedOwner } from "./fileContext.ts"
+import { layoutOf } from "./fileLayout.ts"
 import { instancePaths, sizeLimit } from "./importFiles.ts"
 import { building, cleanFiles, endReady, isBuilt, markReady, placeReady, recoverFiles } from "./swapFiles.ts"
 import { readTreeRecord, TREE } from "./treeRecord.ts"
@@ -26,8 +27,11 @@ export type Contents = (to: Restoring) => Effect.Effect<void, IoError>
 
 /** @param context what the methods of `InstanceFiles` share */
 export const makeRestoration = (context: FileContext) => {
-  const { at, planOf } = context
+  const { at, finishPart, planOf } = context
   return {
+    finish: Effect.fn("InstanceFiles.finish")(function* (folder: string, spec: ServerSpec) {
+      yield* finishPart(folder, spec, yield* layoutOf(at, planOf, folder, spec))
+    }),
     stage: Effect.fn("InstanceFiles.stage")(function* (
       folder: string,
       spec: ServerSpec,

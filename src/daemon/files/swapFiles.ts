@@ -32,6 +32,8 @@ const READY = "files.ready"
 /** The last tasks whose files went into place, newest first: a caller may ask about one of several. */
 const PLACED = "files.placed"
 const MOST_PLACED = 20
+/** Says that a part of a backup is complete beside the files. Until it is gone, the part goes into place. */
+export const PART = "part.ready"
 const UPPER = "upper"
 const NEW_UPPER = "upper.building"
 const OLD_UPPER = "upper.old"

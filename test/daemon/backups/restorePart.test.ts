@@ -1,11 +1,14 @@
+import { execFileSync } from "node:child_process"
 import { randomBytes } from "node:crypto"
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { RestoredPart } from "../../../src/contract/domain/Backup.ts"
+import { until } from "../../support/eventually.ts"
 import { filesOf, places, put, refusalOf } from "../access/scene.ts"
-import { compared, made, restoreOf, worked } from "./scene.ts"
+import { harness } from "../support.ts"
+import { compared, here, made, newId, restoreOf, worked } from "./scene.ts"
 
 type Scene = Effect.Success<ReturnType<typeof filesOf>>
 
@@ -59,6 +62,51 @@ describe("spec 12.5: restoring a folder in place of another one", () => {
       yield* look
       assert.includeMembers([0, all, all + 1], [...seen])
       assert.isTrue(seen.has(all) && seen.has(all + 1), [...seen].join())
+    })
+  )
+})
+
+describe("spec 12.5: restoring a part, and the daemon is killed while it goes into place", () => {
+  it.live.each(["merge", "replace"] as const)("%s: the next daemon completes it before a start", (mode) =>
+    Effect.gen(function* () {
+      const options = { instanceFiles: "copy" } as const
+      const scene = yield* filesOf({ far: false, ...options })
+      const { folder, id, node } = scene
+      const server = join(folder, "..")
+      const names = Array.from({ length: 300 }, (_, at) => `d${at % 20}/f${at}`)
+      const fill = (contents: string) => {
+        for (const one of names) put(folder, one, contents)
+      }
+      for (let at = 0; at < 20; at++) mkdirSync(join(folder, `d${at}`))
+      const isOld = (one: string) => existsSync(join(folder, one)) && text(scene, one) === "old"
+      fill("old")
+      const backup = yield* made(scene)
+      fill("new")
+      const paths = Array.from({ length: 20 }, (_, at) => `/d${at}`)
+      const request = {
+        operation_id: newId(),
+        task: restoreOf(backup.backup_id, backup.figures, false, { mode, paths }),
+        target: here
+      }
+      yield* scene.backups.work(id, request)
+      yield* until("a file is in place", () => names.some(isOld))
+      // What a killed daemon leaves: nothing moves in this process meanwhile.
+      const killed = `${node.dataDir}-killed`
+      execFileSync("cp", ["-a", server, killed])
+      assert.isFalse(readdirSync(killed).includes("files.placed"))
+      yield* worked(scene, request.task, request.operation_id)
+      yield* node.close
+      rmSync(server, { recursive: true })
+      renameSync(killed, server)
+      assert.isFalse(names.every(isOld))
+      const next = yield* harness(options, node.dataDir)
+      yield* next.daemon.power(id, "start", 30)
+      yield* until("the server runs", () => next.statuses(id).includes("running"))
+      assert.isTrue(names.every(isOld))
+      assert.deepStrictEqual(hidden(scene), [])
+      assert.notInclude(readdirSync(server), "part.ready")
+      const again = yield* worked({ backups: next.daemon.backups, id }, request.task, request.operation_id)
+      assert.strictEqual(again.state, "done", again.reason)
     })
   )
 })
