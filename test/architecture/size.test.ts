@@ -18,7 +18,7 @@ const budgets: Record<string, number> = {
   "src/controlPlane/http": 3458,
   "src/controlPlane/keys": 860,
   "src/controlPlane/nodes": 4265,
-  "src/controlPlane/operations": 714,
+  "src/controlPlane/operations": 716,
   "src/controlPlane/pages": 814,
   "src/controlPlane/schedules": 1552,
   "src/controlPlane/servers": 8836,

@@ -1,6 +1,7 @@
 import { Cause, Clock, Context, Duration, Effect, Layer, Metric } from "effect"
 import { isUnderway } from "../../contract/domain/Drain.ts"
 import type { Unavailable } from "../../contract/domain/errors.ts"
+import type { NodeId } from "../../contract/domain/Id.ts"
 import { admits } from "../../contract/domain/Key.ts"
 import { cleanText } from "../../contract/domain/NodeText.ts"
 import { nowText } from "../../contract/domain/nowText.ts"
@@ -198,7 +199,7 @@ const makePatience = Effect.gen(function* () {
   return {
     forget: (id: string) => void awaySince.delete(id),
     /** Returns why an operation ends, if its node has been away for too long. */
-    lost: Effect.fnUntraced(function* (id: string, { node_id }: ServerRecord) {
+    lost: Effect.fnUntraced(function* (id: string, node_id: NodeId) {
       const now = yield* elapsedMillis
       if (registry.isConnected(node_id)) awaySince.delete(id)
       const since = awaySince.get(id) ?? now
@@ -307,7 +308,8 @@ export const OperationLeader = Layer.effectDiscard(
           advance(operation, server, runner),
           "NodeUnreachable",
           Effect.fnUntraced(function* (error) {
-            const reason = server === undefined ? undefined : yield* patience.lost(id, server)
+            // A backup may be on another node than the server.
+            const reason = yield* patience.lost(id, error.node_id)
             const progress = waitingFor(`node ${error.node_id} is not connected`)
             if (reason === undefined && operation.progress?.waiting !== progress.waiting)
               yield* store.write(repo.saveProgress(id, progress))

@@ -1,4 +1,5 @@
 import { Effect, Latch, Layer } from "effect"
+import type { NodeId } from "../../../src/contract/domain/Id.ts"
 import {
   OperationKind,
   type OperationProgress,
@@ -32,10 +33,12 @@ export class FakeTasks {
   following = 0
   /** While away, calls fail. */
   isAway = false
+  /** The node that calls fail for; default: that of the server. */
+  away: NodeId | undefined
 
   #unlessAway(server: ServerRecord) {
     return Effect.suspend(() =>
-      this.isAway ? Effect.fail(new NodeUnreachable({ node_id: server.node_id })) : Effect.void
+      this.isAway ? Effect.fail(new NodeUnreachable({ node_id: this.away ?? server.node_id })) : Effect.void
     )
   }
 

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
-import { ServerId } from "../../../src/contract/domain/Id.ts"
+import { NodeId, ServerId } from "../../../src/contract/domain/Id.ts"
 import type {
   OperationKind,
   OperationRecord,
@@ -269,6 +269,18 @@ describe("spec 11.4: the work of operations", () => {
         tasks.setAway(true)
         const { reason } = yield* reaches(plane, id, "failed")
         assert.match(reason ?? "", /^node n1 has not been connected for/)
+      })
+    )
+  )
+
+  it.live("so does one that waits for another node than that of its server", () =>
+    runHarness(
+      Effect.gen(function* () {
+        const { plane, server, tasks } = yield* withServer({ operationNodeTimeout: "1 second" })
+        tasks.away = NodeId.make("n9")
+        tasks.setAway(true)
+        const { reason } = yield* reaches(plane, yield* begin(plane, server), "failed")
+        assert.match(reason ?? "", /^node n9 has not been connected for/)
       })
     )
   )
