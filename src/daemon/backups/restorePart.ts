@@ -180,9 +180,10 @@ export const placePart = Effect.fnUntraced(function* (
     yield* placeTree(placingOf(parts), { path: "/", from: tree.value, to: root }, () => {})
   else
     yield* Effect.forEach(outermost(parts), (path) => replacePath(parts, tree.value, path), { discard: true })
+  // Before the files are gone that show a later daemon that it was placed.
+  yield* notePlaced(parts.site.folder, parts.operation_id)
   for (const name of [old, complete]) yield* removeInside("/", { folder: root, name })
   yield* syncFolder("/", root)
-  yield* notePlaced(parts.site.folder, parts.operation_id)
 }, Effect.uninterruptible)
 
 const read = recordReader(Schema.Struct({ operation_id: Schema.String, part: RestoredPart }))

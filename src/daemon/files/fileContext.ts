@@ -121,7 +121,6 @@ export const makePlanOf = (sources: FileSources) =>
     return yield* Effect.fromResult(filePlan(given))
   })
 
-/** What the methods of `InstanceFiles` share, once the features of the file system are known. */
 /** Puts the rest of a part of a backup in place (spec 12.5), and removes {@link PART}. */
 export type FinishPart = (
   folder: string,
@@ -129,6 +128,7 @@ export type FinishPart = (
   layout: FileLayout
 ) => Effect.Effect<void, IoError>
 
+/** What the methods of `InstanceFiles` share, once the features of the file system are known. */
 export interface FileContext {
   readonly at: LayerFolders
   readonly storage: Storage
