@@ -8,6 +8,7 @@ import { join } from "node:path"
 import { Effect, Exit, Option, Schema, Semaphore } from "effect"
 import { atScopeEnd } from "../../shared/work/inScope.ts"
 import { type IoError, ioSync, listFolderSync, makeClosedFolder } from "../disk/fsio.ts"
+import { WRITES } from "../files/swapFiles.ts"
 
 /** Names of an unfinished file or copy, and of what it replaces, beside the target. */
 export interface Staging {
@@ -42,7 +43,7 @@ export class Unfinished {
   #isLeft = true
 
   constructor(folder: string) {
-    this.#folder = join(folder, "writes")
+    this.#folder = join(folder, WRITES)
   }
 
   #write(name: string, { aside, from, old, path }: Unmade) {
@@ -54,10 +55,6 @@ export class Unfinished {
     }
     const file = join(this.#folder, name)
     return ioSync(path, () => sync.writeFileSync(file, JSON.stringify(record), { mode: 0o600 }))
-  }
-
-  get isLeft(): boolean {
-    return this.#isLeft
   }
 
   /** Leaves the record of a write that was interrupted, for {@link undone}. */

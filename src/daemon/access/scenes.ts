@@ -65,7 +65,7 @@ const removeRemnants = (site: Site): Effect.Effect<void> => {
   )
 }
 
-/** What all accesses to a server share; tasks that have the files for themselves, too. */
+/** What all accesses to a server share, also the tasks that have its files for themselves. */
 const kept = new WeakMap<Instance, Pick<Scene, "room" | "unfinished"> & { isTidy: boolean }>()
 
 const keptOf = (files: InstanceFiles["Service"], instance: Instance) => {
@@ -82,12 +82,11 @@ const notUndone = (error: AccessError) =>
 
 /** Undoes writes that were interrupted, or that a killed daemon has left, or completes them. */
 export const undoLeft = (files: InstanceFiles["Service"], instance: Instance): Effect.Effect<void> =>
-  Effect.gen(function* () {
-    const { unfinished } = keptOf(files, instance)
-    if (!unfinished.isLeft) return
-    const site = yield* makeSite(files, instance)
-    yield* unfinished.undone((unmade, forget) => undoWrite({ site }, unmade, forget))
-  }).pipe(Effect.catch(notUndone))
+  Effect.suspend(() =>
+    keptOf(files, instance).unfinished.undone((unmade, forget) =>
+      Effect.flatMap(makeSite(files, instance), (site) => undoWrite({ site }, unmade, forget))
+    )
+  ).pipe(Effect.catch(notUndone))
 
 /** Returns a function that makes the scene of an access: what was left of earlier writes is removed before. */
 export const makeScenes = (files: InstanceFiles["Service"]) =>

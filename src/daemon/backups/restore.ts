@@ -181,8 +181,8 @@ export const makeRestore = (files: InstanceFiles["Service"]) => {
       yield* refuseUp(instance)
       yield* close(instance)
       yield* undoLeft(files, instance)
-      if (part === undefined) yield* endLeft(instance)
-      if (part === undefined) return yield* wholly(instance, operation_id, bytes)
+      if (part === undefined)
+        return yield* Effect.andThen(endLeft(instance), wholly(instance, operation_id, bytes))
       const restored = partly(instance, part, operation_id, bytes)
       yield* instance.accesses.run(() => whyBusy(instance), restored)
       return undefined

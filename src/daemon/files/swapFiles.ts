@@ -34,6 +34,8 @@ const PLACED = "files.placed"
 const MOST_PLACED = 20
 /** Says that a part of a backup is complete beside the files. Until it is gone, the part goes into place. */
 export const PART = "part.ready"
+/** The folder with the records of unfinished writes. */
+export const WRITES = "writes"
 const UPPER = "upper"
 const NEW_UPPER = "upper.building"
 const OLD_UPPER = "upper.old"

@@ -17,6 +17,7 @@ import { InstallFailed, installFailed, textOfFailure } from "../files/InstallFai
 import { fetchFiles } from "../files/importFiles.ts"
 import { instanceFolder } from "../files/sharedFiles.ts"
 import { type FileSources, missingVolumes } from "../files/sources.ts"
+import { WRITES } from "../files/swapFiles.ts"
 import { discardUploads } from "../files/uploadFiles.ts"
 import type { Installed } from "../install/Installer.ts"
 import { appendInstallLog, takeInstallLog, warnInInstallLog } from "../install/installLog.ts"
@@ -193,8 +194,8 @@ export const beginWork = Effect.fnUntraced(function* (
   const { accesses, file, scope } = it
   yield* accesses.interrupt
   const state = file.get()
-  // What is left of writes to the earlier files must not change the next ones.
-  if (state.work === "reset") yield* orWarn(removeTree(join(it.folder, "writes")))
+  // Records of unfinished writes are about the earlier files: later accesses must not undo them in the new ones.
+  if (state.work === "reset") yield* orWarn(removeTree(join(it.folder, WRITES)))
   if (state.work === "reset" || state.work === "reinstall")
     yield* discardUploads(it.files, it.folder, state.spec)
   const started_at = yield* nowText

@@ -143,12 +143,16 @@ const makeCalls = Effect.fnUntraced(function* (pending: Pending) {
       const { id, node_id } = record
       const kept = yield* lifecycle.keeps(id)
       // Another process has ended the removal, or given it up: the files may be kept, or in use again.
-      const isOver = Effect.sync(() => removals.delete(id))
-      if (kept === undefined) return yield* Effect.as(isOver, "again" as const)
+      if (kept === undefined) {
+        removals.delete(id)
+        return "again"
+      }
       yield* call(node_id, (daemon) => daemon.remove(id, kept ? { kept } : {}))
       const isRemoved = yield* mayUseReserve(lifecycle.remove(id, node_id))
-      if (!isRemoved) suspects.add(id)
-      return yield* Effect.as(isOver, isRemoved ? ("done" as const) : ("again" as const))
+      removals.delete(id)
+      if (isRemoved) return "done"
+      suspects.add(id)
+      return "again"
     })
   } satisfies Record<Action, Work>
 })

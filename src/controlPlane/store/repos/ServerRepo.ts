@@ -5,7 +5,16 @@ import { NodeId, ServerId } from "../../../contract/domain/Id.ts"
 import { nowText } from "../../../contract/domain/nowText.ts"
 import type { ServerRecord } from "../../../contract/domain/Server.ts"
 import { inSpan } from "../../../shared/observability/trace.ts"
-import { byIds, hasRows, IntColumn, insertRows, readRows, readServerIds } from "../sql/rows.ts"
+import {
+  BooleanColumn,
+  byIds,
+  firstRow,
+  hasRows,
+  IntColumn,
+  insertRows,
+  readRows,
+  readServerIds
+} from "../sql/rows.ts"
 import { changes, type Write, type Writing, write } from "../sql/Transaction.ts"
 import { deleteReservations, insertReservations, replaceReservation, reservationRow } from "./CapacityRepo.ts"
 import { deleteUnused, findUnused, keepDefinitions } from "./definitionRows.ts"
@@ -26,6 +35,8 @@ import {
 const PAGE = 500
 
 const readSequences = readRows(Schema.Struct({ id: ServerId, node_id: NodeId, last_sequence: IntColumn }))
+
+const readKeeps = firstRow(Schema.Struct({ keeps: BooleanColumn }))
 
 /** Rows that mark servers by their ids. */
 const markTable = (sql: SqlClient.SqlClient, table: "removals" | "suspects") => ({
@@ -198,9 +209,7 @@ export class ServerRepo extends Context.Service<ServerRepo>()("muster/store/Serv
         write(sql`UPDATE removals SET keeps = ${keeps ? 1 : 0} WHERE server_id = ${id}`),
       /** Whether a removal that has begun keeps the files; nothing if none has, or it has ended. */
       keeps: (id: ServerId) =>
-        Effect.map(sql`SELECT keeps FROM removals WHERE server_id = ${id}`, ([row]) =>
-          row === undefined ? undefined : Number(row.keeps) === 1
-        ),
+        Effect.map(readKeeps(sql`SELECT keeps FROM removals WHERE server_id = ${id}`), (row) => row?.keeps),
       /** Whether a server was ever up. */
       hasRun: (id: ServerId) => hasRows(sql`SELECT id FROM servers WHERE id = ${id} AND has_run = 1`),
       setHasRun: (id: ServerId) => write(sql`UPDATE servers SET has_run = 1 WHERE id = ${id}`),
