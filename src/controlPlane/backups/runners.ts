@@ -106,7 +106,7 @@ export const BackupRunners = Layer.effectDiscard(
         const finished_at = yield* nowText
         const finish = Effect.gen(function* () {
           yield* repo.finish(backup.id, figures, { finished_at, reason }, server)
-          // A backup that is not counted, such as the one that a restore makes first, changes nothing for the rule.
+          // The rule does not count this backup, which a restore may have made first: no other one is surplus now.
           if (keep === undefined || backup.pinned || backup.expires_at !== null) return
           // The leader removes their files.
           for (const { id } of surplus(yield* repo.unreadOf(server.id), keep))

@@ -62,7 +62,7 @@ export const announce = Effect.fnUntraced(function* (
   yield* (yield* Transaction).append({ topic: "server:schedule", server_id, payload }, facts)
 })
 
-/** The reason of a run that is under way: that of its first server that has one, such as what its step waits for. */
+/** Returns the reason of a run that is under way: what the step of one of its servers waits for, or why one has failed. */
 const waitOf = (servers: ReadonlyArray<RunServerRecord>) => {
   const first = servers.find(({ reason, state }) => state === "running" && reason !== null)
   return first === undefined ? {} : { reason: `server ${first.server_id}: ${first.reason}` }

@@ -85,7 +85,7 @@ const makeRepeated = Effect.map(SchedulesOptions, ({ patience }) => {
 
 const failed = ({ detail }: Failure) => new StepFailed({ reason: detail })
 
-/** Turns the failure of a call into that of the step. While node or database are away, the call is repeated. */
+/** Repeats a call while its node or the database is away. The step fails as the call does. */
 const makeAttempt = Effect.map(
   makeRepeated,
   (repeated) =>

@@ -130,7 +130,7 @@ layer(Muster.layer(definitions), options)("rules of backups", (it) => {
         assert.deepStrictEqual(yield* states, ["done", "done", "done", "done"])
         assert.strictEqual((yield* files.get("/world/level.dat")).text, "old")
         yield* backUp({})
-        // Two by `keep`, and the one that the restore has made.
+        // `keep` leaves two, besides the one that the restore has made.
         yield* eventually(states, ({ length }) => length === 3)
       })
     )

@@ -33,7 +33,7 @@ export class FakeTasks {
   following = 0
   /** While away, calls fail. */
   isAway = false
-  /** The node that calls fail for; default: that of the server. */
+  /** The node that failed calls name; default: the node of the server. */
   away: NodeId | undefined
 
   #unlessAway(server: ServerRecord) {

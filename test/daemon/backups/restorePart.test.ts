@@ -90,7 +90,7 @@ describe("spec 12.5: restoring a part, and the daemon is killed while it goes in
       }
       yield* scene.backups.work(id, request)
       yield* until("a file is in place", () => names.some(isOld))
-      // What a killed daemon leaves: nothing moves in this process meanwhile.
+      // A copy of what a daemon leaves that is killed now: this process stands still until it is made.
       const killed = `${node.dataDir}-killed`
       execFileSync("cp", ["-a", server, killed])
       assert.isFalse(readdirSync(killed).includes("files.placed"))

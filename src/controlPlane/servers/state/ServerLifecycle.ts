@@ -190,7 +190,7 @@ const makeSettingsAndRemovals = Effect.fnUntraced(function* ({ change }: RecordC
     giveUpRemoval: (id: ServerId) => write(servers.setRemoving(id, false)),
     /**
      * Deletes the record; false if there is none. Its nodes other than `from` must delete the files.
-     * @param known whether the node has kept the files; default: as recorded, and false without a recorded removal
+     * @param known whether the node has kept the files; default: what the recorded removal says. Without one, nothing is deleted
      */
     remove: Effect.fnUntraced(function* (id: ServerId, from?: string, known?: boolean) {
       const requested = (yield* CurrentAudit) !== undefined
